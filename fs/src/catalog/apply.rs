@@ -1,0 +1,322 @@
+//! The one function through which every mutation reaches the catalog.
+
+use rusqlite::{Connection, Statement, params};
+
+use super::CatalogError;
+use crate::attr::Timestamp;
+use crate::change::{Change, InodeRow, Row, SnapshotRow};
+use crate::id::{Ino, LayerId};
+
+/// Code of a deleted inode version in `inode.kind` and of a deleted name in `dentry.kind`.
+pub(super) const GONE: u8 = 0;
+
+/// `layer.state` of a live, frozen and doomed layer.
+pub(super) const LIVE: u8 = 0;
+pub(super) const FROZEN: u8 = 1;
+pub(super) const DOOMED: u8 = 2;
+
+/// SQLite integers are signed; every number Floe stores is below 2^63 (sizes and block ends by
+/// the limits of a file, ids by counting up from 1).
+pub(super) fn int(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// Applies the rows in one transaction.
+pub(super) fn apply(connection: &mut Connection, change: &Change) -> Result<(), CatalogError> {
+    let during = "applying a change";
+    connection
+        .prepare_cached("BEGIN IMMEDIATE")
+        .and_then(|mut begin| begin.execute([]))
+        .map_err(CatalogError::during(during))?;
+    let result = change
+        .rows()
+        .iter()
+        .try_for_each(|row| apply_row(connection, row))
+        .and_then(|()| connection.prepare_cached("COMMIT")?.execute([]).map(drop));
+    if let Err(source) = result {
+        // A failed COMMIT (disk full) leaves the transaction open as well; after some errors
+        // SQLite has rolled back by itself, which is_autocommit tells.
+        if !connection.is_autocommit() {
+            connection
+                .execute_batch("ROLLBACK")
+                .map_err(CatalogError::during("rolling back"))?;
+        }
+        return Err(CatalogError::Sqlite { during, source });
+    }
+    Ok(())
+}
+
+fn apply_row(connection: &Connection, row: &Row) -> rusqlite::Result<()> {
+    let prepare = |sql| connection.prepare_cached(sql);
+    match row {
+        Row::PutInode {
+            ino,
+            layer,
+            row: Some(row),
+        } => put_inode(
+            &mut *prepare(
+                "INSERT OR REPLACE INTO inode VALUES \
+                 (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18,?19,?20,?21,?22)",
+            )?,
+            *ino,
+            *layer,
+            row,
+        ),
+        Row::PutInode {
+            ino,
+            layer,
+            row: None,
+        } => prepare(
+            "INSERT OR REPLACE INTO inode VALUES (?1,?2,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0)",
+        )?
+        .execute(params![int(ino.0), int(layer.0)])
+        .map(drop),
+        Row::DropInode { ino, layer } => {
+            prepare("DELETE FROM inode WHERE ino = ?1 AND layer = ?2")?
+                .execute(params![int(ino.0), int(layer.0)])
+                .map(drop)
+        }
+        Row::PutEntry {
+            parent,
+            name,
+            layer,
+            entry,
+        } => {
+            let (ino, kind, cookie, shadows) = match entry {
+                Some(entry) => (
+                    int(entry.ino.0),
+                    entry.kind as u8,
+                    int(entry.cookie),
+                    entry.shadows,
+                ),
+                None => (0, GONE, 0, true),
+            };
+            prepare("INSERT OR REPLACE INTO dentry VALUES (?1,?2,?3,?4,?5,?6,?7)")?
+                .execute(params![
+                    int(parent.0),
+                    &name[..],
+                    int(layer.0),
+                    ino,
+                    kind,
+                    cookie,
+                    shadows
+                ])
+                .map(drop)
+        }
+        Row::DropEntry {
+            parent,
+            name,
+            layer,
+        } => prepare("DELETE FROM dentry WHERE parent = ?1 AND name = ?2 AND layer = ?3")?
+            .execute(params![int(parent.0), &name[..], int(layer.0)])
+            .map(drop),
+        Row::PutXattr {
+            ino,
+            name,
+            layer,
+            value,
+        } => prepare("INSERT OR REPLACE INTO xattr VALUES (?1,?2,?3,?4)")?
+            .execute(params![
+                int(ino.0),
+                &name[..],
+                int(layer.0),
+                value.as_deref()
+            ])
+            .map(drop),
+        Row::DropXattrs { ino, layer } => {
+            prepare("DELETE FROM xattr WHERE ino = ?1 AND layer = ?2")?
+                .execute(params![int(ino.0), int(layer.0)])
+                .map(drop)
+        }
+        _ => apply_contents_row(connection, row),
+    }
+}
+
+fn apply_contents_row(connection: &Connection, row: &Row) -> rusqlite::Result<()> {
+    let prepare = |sql| connection.prepare_cached(sql);
+    match row {
+        Row::PutInline { ino, layer, data } => {
+            prepare("INSERT OR REPLACE INTO inline VALUES (?1,?2,?3)")?.execute(params![
+                int(ino.0),
+                int(layer.0),
+                &data[..]
+            ])
+        }
+        Row::DropInline { ino, layer } => {
+            prepare("DELETE FROM inline WHERE ino = ?1 AND layer = ?2")?
+                .execute(params![int(ino.0), int(layer.0)])
+        }
+        Row::PutExtent {
+            ino,
+            layer,
+            start,
+            end,
+            object,
+        } => prepare("INSERT OR REPLACE INTO extent VALUES (?1,?2,?3,?4,?5)")?.execute(params![
+            int(ino.0),
+            int(layer.0),
+            int(*start),
+            int(*end),
+            object.map(|object| int(object.0)),
+        ]),
+        Row::DropExtent { ino, layer, start } => {
+            prepare("DELETE FROM extent WHERE ino = ?1 AND layer = ?2 AND start = ?3")?
+                .execute(params![int(ino.0), int(layer.0), int(*start)])
+        }
+        Row::DropExtents { ino, layer } => {
+            prepare("DELETE FROM extent WHERE ino = ?1 AND layer = ?2")?
+                .execute(params![int(ino.0), int(layer.0)])
+        }
+        Row::AddObject { id, ino, layer } => prepare("INSERT INTO object VALUES (?1,?2,?3)")?
+            .execute(params![int(id.0), int(ino.0), int(layer.0)]),
+        Row::DoomObject { id } => {
+            prepare("DELETE FROM object WHERE id = ?1")?.execute([int(id.0)])?;
+            prepare("INSERT OR IGNORE INTO doomed_object VALUES (?1)")?.execute([int(id.0)])
+        }
+        Row::ForgetDoomed { id } => {
+            prepare("DELETE FROM doomed_object WHERE id = ?1")?.execute([int(id.0)])
+        }
+        Row::AddUsage {
+            layer,
+            bytes,
+            inodes,
+        } => prepare("UPDATE layer SET bytes = bytes + ?2, inodes = inodes + ?3 WHERE id = ?1")?
+            .execute(params![int(layer.0), bytes, inodes]),
+        Row::ReserveInos { below } => reserve(connection, "next_ino", *below),
+        Row::ReserveObjects { below } => reserve(connection, "next_object", *below),
+        _ => apply_store_row(connection, row),
+    }
+    .map(drop)
+}
+
+fn apply_store_row(connection: &Connection, row: &Row) -> rusqlite::Result<usize> {
+    let prepare = |sql| connection.prepare_cached(sql);
+    match row {
+        Row::AddLayer {
+            id,
+            parent,
+            created_at,
+        } => prepare(
+            "INSERT INTO layer SELECT ?1, ?2, ?3, ?4, \
+             coalesce((SELECT bytes FROM layer WHERE id = ?2), 0), \
+             coalesce((SELECT inodes FROM layer WHERE id = ?2), 0)",
+        )?
+        .execute(params![
+            int(id.0),
+            parent.map(|p| int(p.0)),
+            LIVE,
+            created_at
+        ]),
+        Row::FreezeLayer { id } => prepare("UPDATE layer SET state = ?2 WHERE id = ?1")?
+            .execute(params![int(id.0), FROZEN]),
+        Row::DoomLayer { id } => prepare("UPDATE layer SET state = ?2 WHERE id = ?1")?
+            .execute(params![int(id.0), DOOMED]),
+        Row::AddWorkspace {
+            id,
+            name,
+            layer,
+            created_at,
+            forked_from,
+        } => prepare("INSERT INTO workspace VALUES (?1,?2,?3,?4,NULL,?5)")?.execute(params![
+            int(id.0),
+            name,
+            int(layer.0),
+            created_at,
+            forked_from.as_ref().map(|id| id.as_str()),
+        ]),
+        Row::MoveWorkspace { id, layer } => {
+            prepare("UPDATE workspace SET layer = ?2 WHERE id = ?1")?
+                .execute(params![int(id.0), int(layer.0)])
+        }
+        Row::RenameWorkspace { id, name } => {
+            prepare("UPDATE workspace SET name = ?2 WHERE id = ?1")?
+                .execute(params![int(id.0), name])
+        }
+        Row::DeleteWorkspace { id, deleted_at } => {
+            prepare("UPDATE workspace SET layer = NULL, deleted_at = ?2 WHERE id = ?1")?
+                .execute(params![int(id.0), deleted_at])
+        }
+        Row::AddSnapshot(snapshot) => add_snapshot(connection, snapshot),
+        Row::SetElapsed { id, elapsed_us } => {
+            prepare("UPDATE snapshot SET elapsed_us = ?2 WHERE id = ?1")?
+                .execute(params![id.as_str(), int(*elapsed_us)])
+        }
+        Row::PutMount {
+            dir,
+            workspace,
+            snapshot,
+        } => prepare("INSERT OR REPLACE INTO mount VALUES (?1,?2,?3)")?.execute(params![
+            dir,
+            workspace.map(|id| int(id.0)),
+            snapshot.as_ref().map(|id| id.as_str()),
+        ]),
+        Row::DropMount { dir } => prepare("DELETE FROM mount WHERE dir = ?1")?.execute([dir]),
+        _ => unreachable!("every other row is applied by the functions above"),
+    }
+}
+
+fn put_inode(
+    statement: &mut Statement<'_>,
+    ino: Ino,
+    layer: LayerId,
+    row: &InodeRow,
+) -> rusqlite::Result<()> {
+    let attr = &row.attr;
+    let time = |time: Timestamp| (time.secs, time.nanos);
+    let (atime, mtime) = (time(attr.atime), time(attr.mtime));
+    let (ctime, btime) = (time(attr.ctime), time(attr.btime));
+    statement
+        .execute(params![
+            int(ino.0),
+            int(layer.0),
+            attr.kind as u8,
+            attr.perm,
+            attr.uid,
+            attr.gid,
+            attr.nlink,
+            attr.rdev,
+            int(attr.size),
+            int(attr.blocks),
+            atime.0,
+            atime.1,
+            mtime.0,
+            mtime.1,
+            ctime.0,
+            ctime.1,
+            btime.0,
+            btime.1,
+            int(row.born.0),
+            int(row.parent.0),
+            row.content as u8,
+            row.has_xattr,
+        ])
+        .map(drop)
+}
+
+fn reserve(connection: &Connection, key: &str, below: u64) -> rusqlite::Result<usize> {
+    connection
+        .prepare_cached("INSERT OR REPLACE INTO meta VALUES (?1,?2)")?
+        .execute(params![key, int(below)])
+}
+
+fn add_snapshot(connection: &Connection, row: &SnapshotRow) -> rusqlite::Result<usize> {
+    connection
+        .prepare_cached("INSERT INTO snapshot VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9)")?
+        .execute(params![
+            row.id.as_str(),
+            int(row.layer.0),
+            int(row.workspace.0),
+            row.name,
+            row.message,
+            row.automatic,
+            row.created_at,
+            int(row.elapsed_us),
+            row.durable,
+        ])?;
+    for (key, value) in &row.labels {
+        connection
+            .prepare_cached("INSERT INTO label VALUES (?1,?2,?3)")?
+            .execute(params![row.id.as_str(), key, value])?;
+    }
+    Ok(1)
+}

@@ -1,0 +1,92 @@
+//! Copies the write-ahead log back into the database from a thread of its own.
+//!
+//! A checkpoint syncs two files; done inside a commit (SQLite's default) it would put
+//! milliseconds into whatever request happens to be the thousandth.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use rusqlite::{Connection, OpenFlags};
+
+use super::{CatalogError, connect};
+
+/// The log is copied back when it is larger than this, or when a store has been quiet.
+const LOG_BYTES: u64 = 16 << 20;
+/// Past this the log is emptied even if writers must wait for it: without a pause between
+/// writers a passive checkpoint never finds the log fully copied and it would grow for ever.
+const LOG_BYTES_MAX: u64 = 512 << 20;
+/// Commits between two looks at the log's size.
+const COMMITS: u32 = 512;
+/// Quiet time after which a log with anything in it is copied back.
+const QUIET: Duration = Duration::from_secs(5);
+
+pub(super) struct Checkpointer {
+    commits: AtomicU32,
+    wake: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Checkpointer {
+    pub(super) fn start(path: &Path, wal: &Path) -> Result<Self, CatalogError> {
+        let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        let (wake, woken) = bounded(1);
+        let wal = wal.to_owned();
+        let thread = std::thread::Builder::new()
+            .name("floe-checkpoint".to_owned())
+            .spawn(move || run(&connection, &wal, &woken))
+            .map_err(|source| CatalogError::Sync {
+                path: path.to_owned(),
+                source,
+            })?;
+        Ok(Self {
+            commits: AtomicU32::new(0),
+            wake: Some(wake),
+            thread: Some(thread),
+        })
+    }
+
+    /// Called after each commit; costs one atomic increment.
+    pub(super) fn committed(&self) {
+        if self.commits.fetch_add(1, Ordering::Relaxed) % COMMITS == COMMITS - 1
+            && let Some(wake) = &self.wake
+            && wake.try_send(()).is_err()
+        {
+            tracing::trace!("the checkpoint thread has been woken already");
+        }
+    }
+}
+
+impl Drop for Checkpointer {
+    fn drop(&mut self) {
+        self.wake = None;
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the checkpoint thread panicked");
+        }
+    }
+}
+
+fn run(connection: &Connection, wal: &PathBuf, woken: &Receiver<()>) {
+    let size = || std::fs::metadata(wal).map_or(0, |meta| meta.len());
+    let mut checkpointed = 0;
+    loop {
+        let (mode, due) = match woken.recv_timeout(QUIET) {
+            Ok(()) if size() > LOG_BYTES_MAX => ("TRUNCATE", true),
+            Ok(()) => ("PASSIVE", size() > LOG_BYTES),
+            Err(RecvTimeoutError::Timeout) => ("PASSIVE", size() != checkpointed),
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
+        if !due {
+            continue;
+        }
+        let sql = format!("PRAGMA wal_checkpoint({mode})");
+        match connection.query_row(&sql, [], |_| Ok(())) {
+            Ok(()) => checkpointed = size(),
+            Err(error) => tracing::warn!(%error, "checkpoint failed; the log keeps growing"),
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Why the catalog could not be read or changed.
+
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+/// Failure of one catalog operation.
+#[derive(Debug, Error)]
+pub enum CatalogError {
+    /// SQLite reported an error while doing what `during` says.
+    #[error("the catalog failed while {during}")]
+    Sqlite {
+        /// What was being done.
+        during: &'static str,
+        /// SQLite's error.
+        #[source]
+        source: rusqlite::Error,
+    },
+    /// A row holds a value that Floe never writes.
+    #[error("the catalog is damaged: {what}")]
+    Damaged {
+        /// The row and value.
+        what: String,
+    },
+    /// The write-ahead log could not be made durable.
+    #[error("cannot sync {path}")]
+    Sync {
+        /// File that could not be synced.
+        path: PathBuf,
+        /// The system's error.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+impl CatalogError {
+    /// Wraps an SQLite error with what was being done; for `map_err`.
+    pub(crate) fn during(during: &'static str) -> impl FnOnce(rusqlite::Error) -> Self {
+        move |source| Self::Sqlite { during, source }
+    }
+
+    /// Whether a unique name or id was taken.
+    pub(crate) fn is_conflict(&self) -> bool {
+        matches!(self, Self::Sqlite { source, .. }
+            if source.sqlite_error_code() == Some(rusqlite::ErrorCode::ConstraintViolation))
+    }
+
+    /// The errno a file-system operation reports for it.
+    pub(crate) fn errno(&self) -> i32 {
+        match self {
+            Self::Sqlite { source, .. } => match source.sqlite_error_code() {
+                Some(rusqlite::ErrorCode::DiskFull) => libc::ENOSPC,
+                Some(rusqlite::ErrorCode::ReadOnly) => libc::EROFS,
+                Some(rusqlite::ErrorCode::OutOfMemory) => libc::ENOMEM,
+                _ => libc::EIO,
+            },
+            Self::Sync { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
+            Self::Damaged { .. } => libc::EIO,
+        }
+    }
+}

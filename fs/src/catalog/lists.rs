@@ -1,0 +1,325 @@
+//! Reads of what a store holds as a whole: layers, workspaces, snapshots, mounts, counters.
+
+use std::collections::BTreeMap;
+
+use rusqlite::{Connection, OptionalExtension, Row as SqlRow, params_from_iter};
+
+use super::apply::{LIVE, int};
+use super::query::{damaged, unsigned};
+use super::{Catalog, CatalogError};
+use crate::id::{LayerId, ObjectId, SnapshotId, WorkspaceId};
+
+/// A row of `layer`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LayerRecord {
+    pub(crate) id: LayerId,
+    pub(crate) parent: Option<LayerId>,
+}
+
+/// A row of `workspace` with what belongs to it.
+#[derive(Clone, Debug)]
+pub(crate) struct WorkspaceRecord {
+    pub(crate) id: WorkspaceId,
+    pub(crate) name: String,
+    pub(crate) layer: LayerId,
+    pub(crate) created_at: i64,
+    pub(crate) forked_from: Option<SnapshotId>,
+    pub(crate) bytes: u64,
+}
+
+/// A row of `snapshot` with what belongs to it.
+#[derive(Clone, Debug)]
+pub(crate) struct SnapshotRecord {
+    pub(crate) id: SnapshotId,
+    pub(crate) layer: LayerId,
+    pub(crate) workspace: String,
+    pub(crate) name: Option<String>,
+    pub(crate) message: Option<String>,
+    pub(crate) automatic: Option<String>,
+    pub(crate) created_at: i64,
+    pub(crate) elapsed_us: u64,
+    pub(crate) durable: bool,
+    pub(crate) parent: Option<SnapshotId>,
+    pub(crate) labels: BTreeMap<String, String>,
+}
+
+/// A row of `mount`.
+#[derive(Clone, Debug)]
+pub(crate) struct MountRow {
+    pub(crate) dir: Vec<u8>,
+    pub(crate) workspace: Option<WorkspaceId>,
+    pub(crate) snapshot: Option<SnapshotId>,
+}
+
+/// Identity and counts of a store.
+#[derive(Clone, Debug)]
+pub(crate) struct Summary {
+    pub(crate) store_id: String,
+    pub(crate) created_at: i64,
+    pub(crate) workspaces: u64,
+    pub(crate) snapshots: u64,
+    pub(crate) layers: u64,
+    pub(crate) objects: u64,
+}
+
+/// Which snapshots to list; newest first.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SnapshotQuery<'a> {
+    pub(crate) id_prefix: Option<&'a str>,
+    pub(crate) workspace: Option<WorkspaceId>,
+    pub(crate) workspace_name: Option<&'a str>,
+    pub(crate) name: Option<&'a str>,
+    pub(crate) labels: Option<&'a BTreeMap<String, String>>,
+    pub(crate) limit: Option<usize>,
+}
+
+pub(super) fn summary(connection: &Connection) -> Result<Summary, CatalogError> {
+    let during = "reading the store's summary";
+    let count = |table: &str| -> Result<u64, CatalogError> {
+        connection
+            .query_row(&format!("SELECT count(*) FROM {table}"), [], |row| {
+                row.get::<_, i64>(0)
+            })
+            .map_err(CatalogError::during(during))
+            .map(|count| u64::try_from(count).unwrap_or(0))
+    };
+    let meta = "SELECT value FROM meta WHERE key = ?1";
+    Ok(Summary {
+        store_id: connection
+            .query_row(meta, ["store_id"], |row| row.get(0))
+            .map_err(CatalogError::during(during))?,
+        created_at: connection
+            .query_row(meta, ["created_at"], |row| row.get(0))
+            .map_err(CatalogError::during(during))?,
+        workspaces: count("workspace WHERE deleted_at IS NULL")?,
+        snapshots: count("snapshot")?,
+        layers: count("layer")?,
+        objects: count("object")?,
+    })
+}
+
+impl Catalog {
+    /// Identity and counts.
+    pub(crate) fn summary(&self) -> Result<Summary, CatalogError> {
+        summary(&self.reader())
+    }
+
+    /// A counter kept in `meta`; 0 when it was never written.
+    pub(crate) fn counter(&self, key: &str) -> Result<u64, CatalogError> {
+        let during = "reading a counter";
+        let value: Option<i64> = self
+            .reader()
+            .query_row("SELECT value FROM meta WHERE key = ?1", [key], |row| {
+                row.get(0)
+            })
+            .optional()
+            .map_err(CatalogError::during(during))?;
+        let value = value.unwrap_or(0);
+        u64::try_from(value).map_err(|_| damaged(format!("counter {key} is {value}")))
+    }
+
+    /// Every layer, parents before children.
+    pub(crate) fn layers(&self) -> Result<Vec<LayerRecord>, CatalogError> {
+        self.collect("SELECT id, parent FROM layer ORDER BY id", [], |row| {
+            let parent: Option<i64> = row
+                .get(1)
+                .map_err(CatalogError::during("reading a layer"))?;
+            let parent = parent.map(|id| u64::try_from(id).map(LayerId)).transpose();
+            Ok(LayerRecord {
+                id: LayerId(unsigned(row, 0)?),
+                parent: parent.map_err(|_| damaged("a layer's parent is negative"))?,
+            })
+        })
+    }
+
+    /// Live layers that no workspace has: left behind by an import that did not finish.
+    pub(crate) fn abandoned_layers(&self) -> Result<Vec<LayerId>, CatalogError> {
+        self.collect(
+            "SELECT id FROM layer WHERE state = ?1 \
+             AND id NOT IN (SELECT layer FROM workspace WHERE layer IS NOT NULL)",
+            [i64::from(LIVE)],
+            |row| unsigned(row, 0).map(LayerId),
+        )
+    }
+
+    /// The highest workspace id ever used.
+    pub(crate) fn last_workspace_id(&self) -> Result<u64, CatalogError> {
+        let found = self.collect("SELECT coalesce(max(id), 0) FROM workspace", [], |row| {
+            unsigned(row, 0)
+        })?;
+        Ok(found.first().copied().unwrap_or(0))
+    }
+
+    /// Workspaces by name, all of them or one.
+    pub(crate) fn workspaces(
+        &self,
+        name: Option<&str>,
+    ) -> Result<Vec<WorkspaceRecord>, CatalogError> {
+        self.collect(
+            "SELECT w.id, w.name, w.layer, w.created_at, w.forked_from, l.bytes FROM workspace w \
+             JOIN layer l ON l.id = w.layer WHERE w.deleted_at IS NULL AND (?1 IS NULL OR w.name = ?1) ORDER BY w.name",
+            [name],
+            workspace_record,
+        )
+    }
+
+    /// How many snapshots a workspace has. Grows with them: not for the snapshot path.
+    pub(crate) fn snapshot_count(&self, id: WorkspaceId) -> Result<u64, CatalogError> {
+        let sql = "SELECT count(*) FROM snapshot WHERE workspace = ?1";
+        let found = self.collect(sql, [int(id.0)], |row| unsigned(row, 0))?;
+        Ok(found.first().copied().unwrap_or(0))
+    }
+
+    /// Whether an object belongs to a layer (and not to nobody, after a crash).
+    pub(crate) fn has_object(&self, id: ObjectId) -> Result<bool, CatalogError> {
+        let during = "looking an object up";
+        self.reader()
+            .prepare_cached("SELECT 1 FROM object WHERE id = ?1")
+            .and_then(|mut statement| statement.exists([int(id.0)]))
+            .map_err(CatalogError::during(during))
+    }
+
+    /// Objects whose files wait for removal.
+    pub(crate) fn doomed_objects(&self) -> Result<Vec<ObjectId>, CatalogError> {
+        self.collect("SELECT id FROM doomed_object", [], |row| {
+            unsigned(row, 0).map(ObjectId)
+        })
+    }
+
+    /// Remembered mounts.
+    pub(crate) fn mounts(&self) -> Result<Vec<MountRow>, CatalogError> {
+        let during = "reading the mounts";
+        self.collect("SELECT dir, workspace, snapshot FROM mount", [], |row| {
+            let workspace: Option<i64> = row.get(1).map_err(CatalogError::during(during))?;
+            let snapshot: Option<String> = row.get(2).map_err(CatalogError::during(during))?;
+            Ok(MountRow {
+                dir: row.get(0).map_err(CatalogError::during(during))?,
+                workspace: workspace
+                    .and_then(|id| u64::try_from(id).ok())
+                    .map(WorkspaceId),
+                snapshot: snapshot.and_then(|id| SnapshotId::parse(&id)),
+            })
+        })
+    }
+
+    /// Snapshots that match, newest first.
+    pub(crate) fn snapshots(
+        &self,
+        query: &SnapshotQuery<'_>,
+    ) -> Result<Vec<SnapshotRecord>, CatalogError> {
+        // A text parameter per condition: what is absent is not in the statement, so that SQLite
+        // picks the index that fits.
+        let mut sql = String::from(
+            "SELECT s.id, s.layer, w.name, s.name, s.message, s.automatic, s.created_at, \
+             s.elapsed_us, s.durable, \
+             (SELECT p.id FROM layer l JOIN snapshot p ON p.layer = l.parent WHERE l.id = s.layer) \
+             FROM snapshot s JOIN workspace w ON w.id = s.workspace WHERE 1",
+        );
+        let mut values: Vec<rusqlite::types::Value> = Vec::new();
+        let mut condition = |sql: &mut String, text: &str, value: rusqlite::types::Value| {
+            values.push(value);
+            sql.push_str(&text.replace('?', &format!("?{}", values.len())));
+        };
+        if let Some(prefix) = query.id_prefix {
+            condition(&mut sql, " AND s.id >= ?", prefix.to_owned().into());
+            condition(&mut sql, " AND s.id < ?", format!("{prefix}g").into());
+        }
+        if let Some(workspace) = query.workspace {
+            condition(&mut sql, " AND s.workspace = ?", int(workspace.0).into());
+        }
+        if let Some(name) = query.workspace_name {
+            condition(&mut sql, " AND w.name = ?", name.to_owned().into());
+        }
+        if let Some(name) = query.name {
+            condition(&mut sql, " AND s.name = ?", name.to_owned().into());
+        }
+        for (key, value) in query.labels.into_iter().flatten() {
+            let text = " AND EXISTS (SELECT 1 FROM label WHERE snapshot = s.id AND key = ?";
+            condition(&mut sql, text, key.clone().into());
+            condition(&mut sql, " AND value = ?)", value.clone().into());
+        }
+        sql.push_str(" ORDER BY s.created_at DESC, s.layer DESC");
+        if let Some(limit) = query.limit {
+            condition(
+                &mut sql,
+                " LIMIT ?",
+                i64::try_from(limit).unwrap_or(i64::MAX).into(),
+            );
+        }
+        let mut found = self.collect(&sql, params_from_iter(values), snapshot_record)?;
+        self.add_labels(&mut found)?;
+        Ok(found)
+    }
+
+    fn add_labels(&self, found: &mut [SnapshotRecord]) -> Result<(), CatalogError> {
+        let during = "reading labels";
+        let reader = self.reader();
+        let mut statement = reader
+            .prepare_cached("SELECT key, value FROM label WHERE snapshot = ?1")
+            .map_err(CatalogError::during(during))?;
+        for snapshot in found {
+            let labels = statement
+                .query_map([snapshot.id.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))
+                .map_err(CatalogError::during(during))?;
+            snapshot.labels = labels
+                .collect::<Result<_, _>>()
+                .map_err(CatalogError::during(during))?;
+        }
+        Ok(())
+    }
+
+    fn collect<T>(
+        &self,
+        sql: &str,
+        params: impl rusqlite::Params,
+        read: impl Fn(&SqlRow<'_>) -> Result<T, CatalogError>,
+    ) -> Result<Vec<T>, CatalogError> {
+        let during = "reading a list";
+        let reader = self.reader();
+        let mut statement = reader
+            .prepare_cached(sql)
+            .map_err(CatalogError::during(during))?;
+        let mut rows = statement
+            .query(params)
+            .map_err(CatalogError::during(during))?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next().map_err(CatalogError::during(during))? {
+            found.push(read(row)?);
+        }
+        Ok(found)
+    }
+}
+
+fn workspace_record(row: &SqlRow<'_>) -> Result<WorkspaceRecord, CatalogError> {
+    let during = "reading a workspace";
+    let forked_from: Option<String> = row.get(4).map_err(CatalogError::during(during))?;
+    Ok(WorkspaceRecord {
+        id: WorkspaceId(unsigned(row, 0)?),
+        name: row.get(1).map_err(CatalogError::during(during))?,
+        layer: LayerId(unsigned(row, 2)?),
+        created_at: row.get(3).map_err(CatalogError::during(during))?,
+        forked_from: forked_from.and_then(|id| SnapshotId::parse(&id)),
+        bytes: unsigned(row, 5)?,
+    })
+}
+
+fn snapshot_record(row: &SqlRow<'_>) -> Result<SnapshotRecord, CatalogError> {
+    let during = "reading a snapshot";
+    let id = |text: String| {
+        SnapshotId::parse(&text).ok_or_else(|| damaged(format!("snapshot id {text:?}")))
+    };
+    let parent: Option<String> = row.get(9).map_err(CatalogError::during(during))?;
+    Ok(SnapshotRecord {
+        id: id(row.get(0).map_err(CatalogError::during(during))?)?,
+        layer: LayerId(unsigned(row, 1)?),
+        workspace: row.get(2).map_err(CatalogError::during(during))?,
+        name: row.get(3).map_err(CatalogError::during(during))?,
+        message: row.get(4).map_err(CatalogError::during(during))?,
+        automatic: row.get(5).map_err(CatalogError::during(during))?,
+        created_at: row.get(6).map_err(CatalogError::during(during))?,
+        elapsed_us: unsigned(row, 7)?,
+        durable: unsigned(row, 8)? != 0,
+        parent: parent.map(id).transpose()?,
+        labels: BTreeMap::new(),
+    })
+}

@@ -1,0 +1,217 @@
+//! The catalog: one SQLite database with every version of every name, inode and extent, and the
+//! layers, workspaces and snapshots they belong to. docs/format.md is its specification.
+//!
+//! Invariants:
+//! * All writes go through [`Catalog::apply`], one transaction a [`Change`], on one connection.
+//! * A committed change survives the death of the process (it is in the page cache of the WAL
+//!   file); it survives power loss after [`Catalog::sync`]. SQLite's `synchronous=NORMAL` keeps the
+//!   database consistent in both cases.
+//! * Readers run on connections of their own and see the last commit. A caller that needs a value
+//!   not to change between reading and applying holds the engine lock of that key.
+
+mod apply;
+mod checkpoint;
+mod error;
+mod lists;
+mod query;
+mod schema;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
+use rusqlite::{Connection, OpenFlags};
+
+pub use error::CatalogError;
+pub(crate) use lists::{SnapshotQuery, SnapshotRecord, WorkspaceRecord};
+pub(crate) use query::ExtentRow;
+pub(crate) use schema::{APPLICATION_ID, FORMAT};
+
+use crate::change::Change;
+
+/// Connections for reading, so that a slow query on one thread does not stop the others.
+const READERS: usize = 4;
+
+/// The open catalog of a store.
+pub(crate) struct Catalog {
+    path: PathBuf,
+    writer: Mutex<Connection>,
+    readers: Vec<Mutex<Connection>>,
+    next_reader: AtomicUsize,
+    /// The write-ahead log, for making commits durable without another transaction.
+    wal: File,
+    checkpointer: checkpoint::Checkpointer,
+}
+
+impl Catalog {
+    /// Makes a new catalog file, complete or not at all.
+    pub(crate) fn create(path: &Path, store_id: &str, created_at: i64) -> Result<(), CatalogError> {
+        let during = "creating the catalog";
+        let aside = path.with_extension("new");
+        for leftover in [aside.clone(), wal_path(&aside), shm_path(&aside)] {
+            match std::fs::remove_file(&leftover) {
+                Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(CatalogError::Sync {
+                        path: leftover,
+                        source,
+                    });
+                }
+                _ => {}
+            }
+        }
+        let mut connection = Connection::open(&aside).map_err(CatalogError::during(during))?;
+        connection
+            .pragma_update(None, "application_id", APPLICATION_ID)
+            .map_err(CatalogError::during(during))?;
+        schema::migrate(&mut connection, 0)?;
+        let insert = "INSERT INTO meta VALUES (?1,?2)";
+        connection
+            .execute(insert, ("store_id", store_id))
+            .and_then(|_| connection.execute(insert, ("created_at", created_at)))
+            .map_err(CatalogError::during(during))?;
+        connection
+            .close()
+            .map_err(|(_, source)| CatalogError::Sqlite { during, source })?;
+        std::fs::rename(&aside, path).map_err(|source| CatalogError::Sync {
+            path: path.to_owned(),
+            source,
+        })
+    }
+
+    /// Opens an existing catalog for the one process that may write it, and migrates it.
+    pub(crate) fn open(path: &Path, from_format: u32) -> Result<Self, CatalogError> {
+        let during = "opening the catalog";
+        let mut writer = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        writer
+            .pragma_update(None, "journal_mode", "WAL")
+            .and_then(|()| writer.pragma_update(None, "synchronous", "NORMAL"))
+            .and_then(|()| writer.pragma_update(None, "wal_autocheckpoint", 0))
+            .and_then(|()| writer.pragma_update(None, "foreign_keys", true))
+            .and_then(|()| writer.pragma_update(None, "cache_size", -64 * 1024))
+            .map_err(CatalogError::during(during))?;
+        schema::migrate(&mut writer, from_format)?;
+        // The log exists only after the first access in WAL mode.
+        writer
+            .execute_batch("BEGIN IMMEDIATE; COMMIT")
+            .map_err(CatalogError::during(during))?;
+        let readers = (0..READERS)
+            .map(|_| connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map(Mutex::new))
+            .collect::<Result<Vec<_>, _>>()?;
+        for reader in &readers {
+            // Reading once now maps the log; later look-ups find everything in place.
+            reader
+                .lock()
+                .query_row("SELECT count(*) FROM meta", [], |_| Ok(()))
+                .map_err(CatalogError::during(during))?;
+        }
+        let wal_path = wal_path(path);
+        let wal = File::open(&wal_path).map_err(|source| CatalogError::Sync {
+            path: wal_path.clone(),
+            source,
+        })?;
+        let checkpointer = checkpoint::Checkpointer::start(path, &wal_path)?;
+        Ok(Self {
+            path: path.to_owned(),
+            writer: Mutex::new(writer),
+            readers,
+            next_reader: AtomicUsize::new(0),
+            wal,
+            checkpointer,
+        })
+    }
+
+    /// Opens a catalog to look at, while another process may be writing it.
+    pub(crate) fn peek(path: &Path) -> Result<Peek, CatalogError> {
+        Ok(Peek(connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?))
+    }
+
+    /// Applies every row of the change, or none.
+    ///
+    /// # Errors
+    /// [`CatalogError`]; nothing was changed then.
+    pub(crate) fn apply(&self, change: &Change) -> Result<(), CatalogError> {
+        if change.is_empty() {
+            return Ok(());
+        }
+        let mut writer = self.writer.lock();
+        apply::apply(&mut writer, change)?;
+        drop(writer);
+        self.checkpointer.committed();
+        Ok(())
+    }
+
+    /// Makes every change applied so far survive power loss.
+    ///
+    /// Syncing the log suffices: a commit is a run of checksummed frames in it, and before the log
+    /// is ever restarted SQLite has synced the database file the frames were copied to.
+    pub(crate) fn sync(&self) -> Result<(), CatalogError> {
+        self.wal.sync_data().map_err(|source| CatalogError::Sync {
+            path: wal_path(&self.path),
+            source,
+        })
+    }
+
+    /// Size of the database and its log in bytes.
+    pub(crate) fn bytes_on_disk(&self) -> u64 {
+        size_on_disk(&self.path)
+    }
+
+    fn reader(&self) -> MutexGuard<'_, Connection> {
+        for reader in &self.readers {
+            if let Some(reader) = reader.try_lock() {
+                return reader;
+            }
+        }
+        let next = self.next_reader.fetch_add(1, Ordering::Relaxed) % self.readers.len();
+        self.readers[next].lock()
+    }
+}
+
+/// A catalog opened read-only, without the store's lock.
+pub(crate) struct Peek(Connection);
+
+impl Peek {
+    /// Counts and identity for `floe store info`.
+    pub(crate) fn summary(&self) -> Result<lists::Summary, CatalogError> {
+        lists::summary(&self.0)
+    }
+}
+
+/// Size of a catalog and its log in bytes; what cannot be read counts as nothing.
+pub(crate) fn size_on_disk(path: &Path) -> u64 {
+    let size = |path: &Path| std::fs::metadata(path).map_or(0, |meta| meta.len());
+    size(path) + size(&wal_path(path))
+}
+
+fn wal_path(path: &Path) -> PathBuf {
+    suffixed(path, "-wal")
+}
+
+fn shm_path(path: &Path) -> PathBuf {
+    suffixed(path, "-shm")
+}
+
+fn suffixed(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+fn connect(path: &Path, access: OpenFlags) -> Result<Connection, CatalogError> {
+    let during = "opening the catalog";
+    let connection = Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)
+        .map_err(CatalogError::during(during))?;
+    connection.set_prepared_statement_cache_capacity(64);
+    connection
+        .busy_timeout(Duration::from_secs(10))
+        .and_then(|()| connection.pragma_update(None, "mmap_size", 1_i64 << 36))
+        .and_then(|()| connection.pragma_update(None, "temp_store", "MEMORY"))
+        .map_err(CatalogError::during(during))?;
+    Ok(connection)
+}
+
+/// The catalog shared by everything in a store.
+pub(crate) type SharedCatalog = Arc<Catalog>;

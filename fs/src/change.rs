@@ -1,0 +1,242 @@
+//! Every mutation of a store as a value.
+//!
+//! The engine computes a [`Change`] from what it has in memory, the catalog applies it whole or
+//! not at all ([`crate::catalog::Catalog::apply`]), and only then does memory follow. That seam is
+//! where crash tests and model tests attach, and where a journal can stand later.
+
+use std::sync::Arc;
+
+use crate::attr::Attr;
+use crate::id::{Ino, LayerId, ObjectId, SnapshotId, WorkspaceId};
+
+/// A file name or attribute name: bytes, shared between caches and changes.
+pub type Name = Arc<[u8]>;
+
+/// A version of a key and the layer that wrote it; no value says that the key is gone there.
+pub(crate) type Version<T> = (LayerId, Option<T>);
+
+/// End of an extent that reaches as far as a file can grow, in blocks.
+pub const BLOCK_END: u64 = i64::MAX as u64;
+
+/// Where a file's contents are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ContentKind {
+    /// Nothing was ever written: all zeros up to the size.
+    Empty = 0,
+    /// Bytes in the catalog (small files and symbolic links).
+    Inline = 1,
+    /// Extents over objects and holes.
+    Extents = 2,
+}
+
+/// One version of an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InodeRow {
+    /// Attributes.
+    pub attr: Attr,
+    /// Layer in which the inode was made: a version in that layer shadows none.
+    pub born: LayerId,
+    /// A directory's parent; [`Ino`] 0 for everything else.
+    pub parent: Ino,
+    /// Where the contents are.
+    pub content: ContentKind,
+    /// Whether the inode may have extended attributes; false saves a query.
+    pub has_xattr: bool,
+}
+
+/// What a directory entry points to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EntryRow {
+    /// Inode number.
+    pub ino: Ino,
+    /// Kind of file, for `d_type`.
+    pub kind: crate::attr::FileKind,
+    /// Position in the directory, unique in it and stable for the entry's life.
+    pub cookie: u64,
+    /// Whether an ancestor layer has a version of this name, so that removing it takes a row.
+    pub shadows: bool,
+}
+
+/// A snapshot's row.
+#[derive(Clone, Debug)]
+pub struct SnapshotRow {
+    /// Id.
+    pub id: SnapshotId,
+    /// The frozen layer.
+    pub layer: LayerId,
+    /// Workspace it was taken of.
+    pub workspace: WorkspaceId,
+    /// Name, if given.
+    pub name: Option<String>,
+    /// Message, if given.
+    pub message: Option<String>,
+    /// Why Floe took it by itself: `fork` or `rollback`.
+    pub automatic: Option<&'static str>,
+    /// Nanoseconds since the epoch.
+    pub created_at: i64,
+    /// Microseconds the snapshot took.
+    pub elapsed_us: u64,
+    /// Whether the caller asked to wait for the disk.
+    pub durable: bool,
+    /// Labels.
+    pub labels: Vec<(String, String)>,
+}
+
+/// One row operation.
+#[derive(Clone, Debug)]
+pub enum Row {
+    /// Writes a version of an inode; `None` says it is gone at this layer.
+    PutInode {
+        ino: Ino,
+        layer: LayerId,
+        row: Option<InodeRow>,
+    },
+    /// Forgets the layer's version of an inode.
+    DropInode { ino: Ino, layer: LayerId },
+    /// Writes a version of a name; `None` says it is gone at this layer.
+    PutEntry {
+        parent: Ino,
+        name: Name,
+        layer: LayerId,
+        entry: Option<EntryRow>,
+    },
+    /// Forgets the layer's version of a name.
+    DropEntry {
+        parent: Ino,
+        name: Name,
+        layer: LayerId,
+    },
+    /// Writes a version of an extended attribute; `None` says it is gone at this layer.
+    PutXattr {
+        ino: Ino,
+        name: Name,
+        layer: LayerId,
+        value: Option<Arc<[u8]>>,
+    },
+    /// Forgets all the layer's versions of an inode's extended attributes.
+    DropXattrs { ino: Ino, layer: LayerId },
+    /// Writes inline contents.
+    PutInline {
+        ino: Ino,
+        layer: LayerId,
+        data: Arc<[u8]>,
+    },
+    /// Forgets the layer's inline contents.
+    DropInline { ino: Ino, layer: LayerId },
+    /// Writes an extent `[start, end)` in blocks; no object means a hole.
+    PutExtent {
+        ino: Ino,
+        layer: LayerId,
+        start: u64,
+        end: u64,
+        object: Option<ObjectId>,
+    },
+    /// Forgets the layer's extent that begins at `start`.
+    DropExtent {
+        ino: Ino,
+        layer: LayerId,
+        start: u64,
+    },
+    /// Forgets all the layer's extents of an inode.
+    DropExtents { ino: Ino, layer: LayerId },
+    /// Records an object that exists on disk and belongs to the layer's version of the inode.
+    AddObject {
+        id: ObjectId,
+        ino: Ino,
+        layer: LayerId,
+    },
+    /// Gives an object up: its file may be removed once this change is committed.
+    DoomObject { id: ObjectId },
+    /// A doomed object's file is gone.
+    ForgetDoomed { id: ObjectId },
+    /// Adds to a layer's totals: allocated bytes and inodes visible in it.
+    AddUsage {
+        layer: LayerId,
+        bytes: i64,
+        inodes: i64,
+    },
+    /// Raises the mark below which inode numbers and cookies may have been handed out.
+    ReserveInos { below: u64 },
+    /// Raises the mark below which object ids may have been handed out.
+    ReserveObjects { below: u64 },
+    /// Adds a live layer, with its parent's totals.
+    AddLayer {
+        id: LayerId,
+        parent: Option<LayerId>,
+        created_at: i64,
+    },
+    /// Freezes a live layer.
+    FreezeLayer { id: LayerId },
+    /// Gives up a layer that nothing can reach.
+    DoomLayer { id: LayerId },
+    /// Adds a workspace.
+    AddWorkspace {
+        id: WorkspaceId,
+        name: String,
+        layer: LayerId,
+        created_at: i64,
+        forked_from: Option<SnapshotId>,
+    },
+    /// Moves a workspace to another live layer.
+    MoveWorkspace { id: WorkspaceId, layer: LayerId },
+    /// Renames a workspace.
+    RenameWorkspace { id: WorkspaceId, name: String },
+    /// Deletes a workspace; its snapshots keep its name.
+    DeleteWorkspace { id: WorkspaceId, deleted_at: i64 },
+    /// Adds a snapshot.
+    AddSnapshot(Box<SnapshotRow>),
+    /// Corrects how long a snapshot took, known only after its commit.
+    SetElapsed { id: SnapshotId, elapsed_us: u64 },
+    /// Remembers a mount, so that a new daemon can restore it.
+    PutMount {
+        dir: Vec<u8>,
+        workspace: Option<WorkspaceId>,
+        snapshot: Option<SnapshotId>,
+    },
+    /// Forgets a mount.
+    DropMount { dir: Vec<u8> },
+}
+
+/// Row operations that take effect together.
+#[derive(Clone, Debug, Default)]
+pub struct Change {
+    rows: Vec<Row>,
+}
+
+impl Change {
+    /// An empty change.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds one row operation.
+    pub fn push(&mut self, row: Row) {
+        self.rows.push(row);
+    }
+
+    /// The row operations in order.
+    #[must_use]
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// Whether there is nothing to apply.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Number of row operations.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+}
+
+impl From<Row> for Change {
+    fn from(row: Row) -> Self {
+        Self { rows: vec![row] }
+    }
+}

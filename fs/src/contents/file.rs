@@ -1,0 +1,471 @@
+//! Reading and changing one file's extents: copy-up, writes, truncation, holes.
+//!
+//! Order of events, so that a crash at any point loses nothing that was acknowledged and shows
+//! nothing that was not: bytes go into blocks no reader can see yet (or over bytes the caller asked
+//! to overwrite), then the caller commits the change, then what the change gave up is cut off. Two
+//! rules keep leftovers of a crash invisible: blocks are cleaned before they are claimed, and a
+//! file that grows first cuts its object to the old size.
+
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, MetadataExt};
+
+use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
+
+use super::extents::Segment;
+use super::{BLOCK, ContentsError, ExtentMap, Objects, WHOLE_COPY_MAX};
+use crate::change::{BLOCK_END, Change, Row};
+use crate::id::{Ino, LayerId, ObjectId};
+
+/// Bytes in a run of zeros worth leaving a hole for.
+const PAGE: usize = 4096;
+
+/// Reads from a file's extents.
+pub(crate) struct Source<'a> {
+    pub(crate) objects: &'a Objects,
+    pub(crate) map: &'a ExtentMap,
+}
+
+/// The blocks that hold the bytes `range`.
+fn blocks(range: &Range<u64>) -> Range<u64> {
+    range.start / BLOCK..range.end.div_ceil(BLOCK)
+}
+
+/// The bytes of a run of blocks.
+fn bytes(blocks: &Range<u64>) -> Range<u64> {
+    blocks.start * BLOCK..blocks.end.saturating_mul(BLOCK)
+}
+
+impl Source<'_> {
+    /// Fills `out` with the bytes at `offset`; holes and what lies behind an object's end read as
+    /// zeros. The caller has cut the range to the file's size.
+    pub(crate) fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), ContentsError> {
+        let end = offset + out.len() as u64;
+        for (run, segment) in self.map.runs(blocks(&(offset..end))) {
+            let part = bytes(&run);
+            let (from, to) = (part.start.max(offset), part.end.min(end));
+            let slice = &mut out[as_len(from - offset)..as_len(to - offset)];
+            match segment.and_then(|segment| segment.object) {
+                None => slice.fill(0),
+                Some(object) => read_object(&*self.objects.read(object)?, object, from, slice)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The next data or hole at or after `offset`, which lies before `size`; `size` when there is
+    /// none.
+    pub(crate) fn seek(&self, offset: u64, size: u64, hole: bool) -> Result<u64, ContentsError> {
+        for (run, segment) in self.map.runs(blocks(&(offset..size))) {
+            let part = bytes(&run);
+            let (mut at, end) = (part.start.max(offset), part.end.min(size));
+            let Some(object) = segment.and_then(|segment| segment.object) else {
+                if hole {
+                    return Ok(at);
+                }
+                continue;
+            };
+            let file = self.objects.read(object)?;
+            let from = if hole {
+                SeekFrom::Hole(at)
+            } else {
+                SeekFrom::Data(at)
+            };
+            at = match seek(&*file, from) {
+                Ok(found) => found,
+                // Behind the object's end there is nothing but hole.
+                Err(rustix::io::Errno::NXIO) if hole => at,
+                Err(rustix::io::Errno::NXIO) => end,
+                Err(errno) => return Err(ContentsError::object("seek in", object)(errno)),
+            };
+            if at < end {
+                return Ok(at);
+            }
+        }
+        Ok(size)
+    }
+}
+
+fn as_len(value: u64) -> usize {
+    // Lengths here are parts of a slice that exists.
+    usize::try_from(value).unwrap_or(usize::MAX)
+}
+
+fn read_object(
+    file: &File,
+    object: ObjectId,
+    mut offset: u64,
+    mut out: &mut [u8],
+) -> Result<(), ContentsError> {
+    while !out.is_empty() {
+        match file.read_at(out, offset) {
+            Ok(0) => {
+                out.fill(0);
+                break;
+            }
+            Ok(count) => {
+                offset += count as u64;
+                out = &mut out[count..];
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(ContentsError::object("read", object)(error)),
+        }
+    }
+    Ok(())
+}
+
+/// Changes a file's extents in the live layer. Collects the rows to commit in `change`.
+pub(crate) struct FileIo<'a> {
+    pub(crate) objects: &'a Objects,
+    pub(crate) map: &'a mut ExtentMap,
+    pub(crate) change: &'a mut Change,
+    pub(crate) ino: Ino,
+    /// The live layer.
+    pub(crate) layer: LayerId,
+    /// Size before the change.
+    pub(crate) size: u64,
+    /// An id for the layer's own object, drawn when it has none yet.
+    pub(crate) new_object: &'a mut dyn FnMut() -> Result<ObjectId, crate::catalog::CatalogError>,
+    /// The object this change created, so that the caller can remove it if the commit fails.
+    pub(crate) created: Option<ObjectId>,
+    /// 512-byte blocks the change added to (or took from) the file.
+    pub(crate) blocks_delta: i64,
+}
+
+/// Why extents could not be changed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FileIoError {
+    #[error(transparent)]
+    Contents(#[from] ContentsError),
+    #[error(transparent)]
+    Catalog(#[from] crate::catalog::CatalogError),
+}
+
+impl From<FileIoError> for crate::dispatch::OpError {
+    fn from(error: FileIoError) -> Self {
+        match error {
+            FileIoError::Contents(error) => Self::Contents(error),
+            FileIoError::Catalog(error) => Self::Catalog(error),
+        }
+    }
+}
+
+impl FileIo<'_> {
+    /// Writes the bytes; the file ends at `max(size, offset + len)` afterwards.
+    pub(crate) fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), FileIoError> {
+        let end = offset + data.len() as u64;
+        let own = if end > self.size {
+            let old_end = self.size;
+            self.grow_from(offset.min(old_end), offset..end)?
+        } else {
+            self.claim(blocks(&(offset..end)), offset..end)?
+        };
+        let file = self.own_file(own)?;
+        let before = allocated(&file, own)?;
+        file.write_all_at(data, offset)
+            .map_err(ContentsError::object("write to", own))?;
+        self.blocks_delta += allocated(&file, own)? - before;
+        Ok(())
+    }
+
+    /// Makes the file end at `size`, which is larger than now.
+    pub(crate) fn grow(&mut self, size: u64) -> Result<(), FileIoError> {
+        debug_assert!(size > self.size);
+        let end = self.size;
+        self.grow_from(end, end..end).map(drop)
+    }
+
+    /// Makes the file end at `size`, which is smaller than now. The caller calls
+    /// [`FileIo::cut`] after the commit.
+    pub(crate) fn shrink(&mut self, size: u64) -> Result<(), FileIoError> {
+        debug_assert!(size < self.size);
+        // Bytes behind the new end need no copying: claim with everything there "overwritten".
+        self.claim(size / BLOCK..BLOCK_END, size..u64::MAX)
+            .map(drop)
+    }
+
+    /// After a committed shrink: gives the disk space behind the end back. The tail is owned by
+    /// then.
+    pub(crate) fn cut(
+        objects: &Objects,
+        map: &ExtentMap,
+        layer: LayerId,
+        size: u64,
+    ) -> Result<(), ContentsError> {
+        let Some(own) = map.object_of(layer) else {
+            return Ok(());
+        };
+        let file = objects.write(own)?;
+        if length(&file, own)? > size {
+            file.set_len(size)
+                .map_err(ContentsError::object("truncate", own))?;
+        }
+        Ok(())
+    }
+
+    /// Makes the bytes `range` (cut to the size by the caller) read as zeros, as holes where whole
+    /// blocks allow it.
+    pub(crate) fn punch(&mut self, range: Range<u64>) -> Result<(), FileIoError> {
+        let to_end = range.end >= self.size;
+        // The last block counts as whole if the file ends in the range.
+        let last = if to_end {
+            range.end.div_ceil(BLOCK)
+        } else {
+            range.end / BLOCK
+        };
+        let whole = range.start.div_ceil(BLOCK)..last;
+        for part in self.unowned_inside(whole.clone()) {
+            for (run, segment) in self.map.runs(part.clone()) {
+                if segment.is_some_and(|segment| segment.object.is_some()) {
+                    self.blocks_delta -= data_blocks(&run, self.size);
+                }
+            }
+            self.map
+                .claim(part, self.layer, None, self.ino, self.change);
+        }
+        let edges = [
+            range.start..range.end.min(bytes(&whole).start),
+            bytes(&whole).end..range.end,
+        ];
+        for edge in edges {
+            // Blocks that are holes already need no copy to be zeroed.
+            let empty = |this: &Self| {
+                this.map
+                    .runs(blocks(&edge))
+                    .iter()
+                    .all(|(_, segment)| segment.is_none_or(|segment| segment.object.is_none()))
+            };
+            if edge.start < edge.end && !empty(self) {
+                self.claim(blocks(&edge), edge.clone())?;
+            }
+        }
+        let Some(own) = self.map.object_of(self.layer) else {
+            return Ok(());
+        };
+        let file = self.own_file(own)?;
+        let before = allocated(&file, own)?;
+        clean(&file, own, &range)?;
+        self.blocks_delta += allocated(&file, own)? - before;
+        Ok(())
+    }
+
+    /// Reserves disk space for what the layer's own object serves of `range`.
+    pub(crate) fn reserve(&mut self, range: &Range<u64>) -> Result<(), FileIoError> {
+        let Some(own) = self.map.object_of(self.layer) else {
+            return Ok(());
+        };
+        let file = self.own_file(own)?;
+        let before = allocated(&file, own)?;
+        for (run, segment) in self.map.runs(blocks(range)) {
+            if segment.and_then(|segment| segment.object) != Some(own) {
+                continue;
+            }
+            let part = bytes(&run);
+            let (from, to) = (part.start.max(range.start), part.end.min(range.end));
+            fallocate(&*file, FallocateFlags::KEEP_SIZE, from, to - from)
+                .map_err(ContentsError::object("reserve space in", own))?;
+        }
+        self.blocks_delta += allocated(&file, own)? - before;
+        Ok(())
+    }
+
+    /// Owns everything from the block of `from` (at most the old end) on, and makes sure that what
+    /// lies between the old end and `written` reads as zeros.
+    fn grow_from(&mut self, from: u64, written: Range<u64>) -> Result<ObjectId, FileIoError> {
+        let first = from / BLOCK;
+        let own = self.claim(first..BLOCK_END, written.clone())?;
+        if written.start > self.size || written.is_empty() {
+            // A write that was not committed may have left bytes behind the end.
+            let file = self.own_file(own)?;
+            if length(&file, own)? > self.size {
+                file.set_len(self.size)
+                    .map_err(ContentsError::object("truncate", own))?;
+            }
+        }
+        Ok(own)
+    }
+
+    /// Makes the layer's own object serve `range` (blocks), copying what was there except for the
+    /// bytes in `written`, which the caller is about to write or drop.
+    fn claim(
+        &mut self,
+        mut range: Range<u64>,
+        written: Range<u64>,
+    ) -> Result<ObjectId, FileIoError> {
+        let (own, file) = match self.map.object_of(self.layer) {
+            Some(own) if self.map.unowned(range.clone(), self.layer).is_empty() => return Ok(own),
+            Some(own) => (own, self.own_file(own)?),
+            None => {
+                let (own, file) = self.create_own()?;
+                if self.clone_whole(own, &file)? {
+                    return Ok(own);
+                }
+                if self.size <= WHOLE_COPY_MAX {
+                    range = 0..BLOCK_END;
+                }
+                (own, file)
+            }
+        };
+        let before = allocated(&file, own)?;
+        let mut replaced = 0;
+        let parts = self.map.unowned(range, self.layer);
+        for part in &parts {
+            if self.created != Some(own) {
+                clean(&file, own, &bytes(part))?;
+            }
+            for (run, segment) in self.map.runs(part.clone()) {
+                let Some(Segment {
+                    object: Some(from), ..
+                }) = segment
+                else {
+                    continue;
+                };
+                replaced += data_blocks(&run, self.size);
+                let data = bytes(&run).start..bytes(&run).end.min(self.size);
+                let kept = [
+                    data.start..data.end.min(written.start),
+                    data.start.max(written.end)..data.end,
+                ];
+                for range in kept {
+                    copy_data(&*self.objects.read(from)?, from, &file, own, range)?;
+                }
+            }
+        }
+        for part in parts {
+            self.map
+                .claim(part, self.layer, Some(own), self.ino, self.change);
+        }
+        self.blocks_delta += allocated(&file, own)? - before - replaced;
+        Ok(own)
+    }
+
+    /// Owns the whole of a file that has no contents yet.
+    pub(crate) fn own_all(&mut self) -> Result<(), FileIoError> {
+        self.claim(0..BLOCK_END, 0..0).map(drop)
+    }
+
+    /// 512-byte blocks an object takes on disk.
+    pub(crate) fn blocks_of(objects: &Objects, object: ObjectId) -> Result<u64, ContentsError> {
+        allocated(&*objects.read(object)?, object).map(i64::unsigned_abs)
+    }
+
+    fn own_file(&self, own: ObjectId) -> Result<std::sync::Arc<File>, ContentsError> {
+        self.objects.mark_dirty(self.ino, own);
+        self.objects.write(own)
+    }
+
+    fn create_own(&mut self) -> Result<(ObjectId, std::sync::Arc<File>), FileIoError> {
+        let own = (self.new_object)()?;
+        let file = self.objects.create(own)?;
+        self.objects.mark_dirty(self.ino, own);
+        self.created = Some(own);
+        self.change.push(Row::AddObject {
+            id: own,
+            ino: self.ino,
+            layer: self.layer,
+        });
+        Ok((own, file))
+    }
+
+    /// Shares all of the file's extents with the object it had so far, where the disk can.
+    fn clone_whole(&mut self, own: ObjectId, file: &File) -> Result<bool, FileIoError> {
+        if !self.objects.can_reflink() {
+            return Ok(false);
+        }
+        let Some((_, from)) = self.map.single_object() else {
+            return Ok(false);
+        };
+        if rustix::fs::ioctl_ficlone(file, &*self.objects.read(from)?).is_err() {
+            // Copying block by block is always possible.
+            return Ok(false);
+        }
+        if length(file, own)? > self.size {
+            file.set_len(self.size)
+                .map_err(ContentsError::object("truncate", own))?;
+        }
+        let whole = 0..BLOCK_END;
+        self.blocks_delta += allocated(file, own)? - data_blocks(&whole, self.size);
+        self.map
+            .claim(whole, self.layer, Some(own), self.ino, self.change);
+        Ok(true)
+    }
+
+    fn unowned_inside(&self, range: Range<u64>) -> Vec<Range<u64>> {
+        if range.start < range.end {
+            self.map.unowned(range, self.layer)
+        } else {
+            Vec::new()
+        }
+    }
+}
+
+/// 512-byte blocks that a run of an older object counts for. Its own holes are not looked at.
+fn data_blocks(run: &Range<u64>, size: u64) -> i64 {
+    let end = bytes(run).end.min(size);
+    i64::try_from(end.saturating_sub(bytes(run).start).div_ceil(512)).unwrap_or(i64::MAX)
+}
+
+fn allocated(file: &File, object: ObjectId) -> Result<i64, ContentsError> {
+    let meta = file
+        .metadata()
+        .map_err(ContentsError::object("stat", object))?;
+    Ok(i64::try_from(meta.blocks()).unwrap_or(i64::MAX))
+}
+
+fn length(file: &File, object: ObjectId) -> Result<u64, ContentsError> {
+    file.metadata()
+        .map(|meta| meta.len())
+        .map_err(ContentsError::object("stat", object))
+}
+
+/// Makes a range of an object a hole; what lies behind its end is one already.
+fn clean(file: &File, object: ObjectId, range: &Range<u64>) -> Result<(), ContentsError> {
+    let len = length(file, object)?;
+    if range.start >= len {
+        return Ok(());
+    }
+    punch_object(file, object, &(range.start..range.end.min(len)))
+}
+
+fn punch_object(file: &File, object: ObjectId, range: &Range<u64>) -> Result<(), ContentsError> {
+    if range.start >= range.end {
+        return Ok(());
+    }
+    let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    fallocate(file, mode, range.start, range.end - range.start)
+        .map_err(ContentsError::object("punch a hole in", object))
+}
+
+/// Copies a range between objects, leaving pages of zeros out.
+fn copy_data(
+    from: &File,
+    from_object: ObjectId,
+    to: &File,
+    to_object: ObjectId,
+    range: Range<u64>,
+) -> Result<(), ContentsError> {
+    let mut buffer = [0_u8; BLOCK as usize];
+    let mut at = range.start;
+    while at < range.end {
+        let len = as_len((range.end - at).min(BLOCK));
+        let chunk = &mut buffer[..len];
+        read_object(from, from_object, at, chunk)?;
+        // Runs of pages that are not all zeros, each in one write.
+        let mut from_page = 0;
+        while from_page < len {
+            let pages = chunk[from_page..].chunks(PAGE);
+            let run = pages.take_while(|page| page.iter().any(|&byte| byte != 0));
+            let run_len = run.map(<[u8]>::len).sum::<usize>();
+            if run_len > 0 {
+                to.write_all_at(
+                    &chunk[from_page..from_page + run_len],
+                    at + from_page as u64,
+                )
+                .map_err(ContentsError::object("copy to", to_object))?;
+            }
+            from_page += run_len + PAGE;
+        }
+        at += len as u64;
+    }
+    Ok(())
+}

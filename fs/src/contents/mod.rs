@@ -1,0 +1,80 @@
+//! What files contain: inline bytes in the catalog, objects on disk, and extents over them.
+//!
+//! An object is one file in `objects/`. Offsets in it are offsets in the file it serves
+//! (*identity offsets*), so an extent needs no offset of its own and copying a block up is a
+//! write at the same place in another object. Each layer that writes to a file has at most one
+//! object for it. Invariant: only the object of the live layer is ever written, and only inside
+//! the blocks the live layer has claimed or is about to claim.
+
+mod extents;
+mod file;
+mod objects;
+
+use std::io;
+
+use thiserror::Error;
+
+pub(crate) use extents::ExtentMap;
+pub(crate) use file::{FileIo, FileIoError, Source};
+pub(crate) use objects::Objects;
+
+use crate::id::ObjectId;
+
+/// Copy-up unit in bytes.
+pub(crate) const BLOCK: u64 = 64 << 10;
+/// Files up to this size live in the catalog.
+pub(crate) const INLINE_MAX: u64 = 8 << 10;
+/// Files up to this size are copied up whole: fewer rows for less than a millisecond of copying.
+pub(crate) const WHOLE_COPY_MAX: u64 = 256 << 10;
+/// Largest size of a file: what `off_t` can say.
+pub(crate) const FILE_MAX: u64 = i64::MAX as u64;
+
+/// Failure of object I/O.
+#[derive(Debug, Error)]
+pub enum ContentsError {
+    /// An object could not be used.
+    #[error("cannot {action} object {object}")]
+    Object {
+        /// What was being done.
+        action: &'static str,
+        /// Which object.
+        object: ObjectId,
+        /// The system's error.
+        #[source]
+        source: io::Error,
+    },
+    /// The objects directory could not be used.
+    #[error("cannot {action} the objects directory")]
+    Directory {
+        /// What was being done.
+        action: &'static str,
+        /// The system's error.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl ContentsError {
+    pub(crate) fn object<E: Into<io::Error>>(
+        action: &'static str,
+        object: ObjectId,
+    ) -> impl FnOnce(E) -> Self {
+        move |source| Self::Object {
+            action,
+            object,
+            source: source.into(),
+        }
+    }
+
+    /// The errno a file-system operation reports: out of space is passed on, the rest is EIO (an
+    /// `ENOENT` from inside the store must not look like a missing file).
+    pub(crate) fn errno(&self) -> i32 {
+        let (Self::Object { source, .. } | Self::Directory { source, .. }) = self;
+        match source.raw_os_error() {
+            Some(
+                code @ (libc::ENOSPC | libc::EDQUOT | libc::EFBIG | libc::EROFS | libc::ENOMEM),
+            ) => code,
+            _ => libc::EIO,
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Object files and the descriptors open on them.
+
+use std::collections::HashMap;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io;
+use std::num::NonZeroUsize;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use lru::LruCache;
+use parking_lot::Mutex;
+
+use super::ContentsError;
+use crate::id::{Ino, ObjectId};
+
+/// Objects in one directory: directories stay small enough to be read at once.
+const FAN_OUT: u64 = 4096;
+/// Descriptors kept open.
+const OPEN_MAX: NonZeroUsize = NonZeroUsize::new(512).unwrap();
+
+/// The `objects/` directory of a store.
+pub(crate) struct Objects {
+    dir: PathBuf,
+    reflink: bool,
+    /// Keyed with "writable", so that a reader can never hand a writable descriptor on.
+    open: Mutex<LruCache<(ObjectId, bool), Arc<File>>>,
+    /// Objects written since they were last synced, by the file they serve. Of any layer: a file
+    /// written, snapshotted and then fsynced has its bytes in a frozen layer's object.
+    dirty: Mutex<HashMap<Ino, Vec<ObjectId>>>,
+}
+
+impl Objects {
+    /// Takes the directory, which must exist, and finds out whether its disk can share extents.
+    pub(crate) fn open(dir: &Path) -> Result<Self, ContentsError> {
+        let reflink = probe_reflink(dir).map_err(|source| ContentsError::Directory {
+            action: "write to",
+            source,
+        })?;
+        Ok(Self {
+            dir: dir.to_owned(),
+            reflink,
+            open: Mutex::new(LruCache::new(OPEN_MAX)),
+            dirty: Mutex::default(),
+        })
+    }
+
+    /// Whether the disk can clone a file without copying it.
+    pub(crate) fn can_reflink(&self) -> bool {
+        self.reflink
+    }
+
+    /// Where an object is.
+    pub(crate) fn path(&self, id: ObjectId) -> PathBuf {
+        self.dir
+            .join(format!("{:x}", id.0 / FAN_OUT))
+            .join(format!("{:x}", id.0))
+    }
+
+    /// Makes an empty object. Its id must be new.
+    pub(crate) fn create(&self, id: ObjectId) -> Result<Arc<File>, ContentsError> {
+        let path = self.path(id);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true).mode(0o600);
+        let file = match options.open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let parent = path.parent().unwrap_or(&self.dir);
+                DirBuilder::new()
+                    .mode(0o700)
+                    .recursive(true)
+                    .create(parent)
+                    .and_then(|()| sync_dir(&self.dir))
+                    .and_then(|()| options.open(&path))
+            }
+            other => other,
+        }
+        .map_err(ContentsError::object("create", id))?;
+        let file = Arc::new(file);
+        self.open.lock().put((id, true), file.clone());
+        Ok(file)
+    }
+
+    /// An object to read.
+    pub(crate) fn read(&self, id: ObjectId) -> Result<Arc<File>, ContentsError> {
+        self.cached(id, false)
+    }
+
+    /// The live layer's object, to write.
+    pub(crate) fn write(&self, id: ObjectId) -> Result<Arc<File>, ContentsError> {
+        self.cached(id, true)
+    }
+
+    fn cached(&self, id: ObjectId, writable: bool) -> Result<Arc<File>, ContentsError> {
+        if let Some(file) = self.open.lock().get(&(id, writable)) {
+            return Ok(file.clone());
+        }
+        let file = OpenOptions::new()
+            .read(true)
+            .write(writable)
+            .open(self.path(id))
+            .map_err(ContentsError::object("open", id))?;
+        let file = Arc::new(file);
+        self.open.lock().put((id, writable), file.clone());
+        Ok(file)
+    }
+
+    /// Removes an object's file; one that is gone already is fine.
+    pub(crate) fn remove(&self, id: ObjectId) -> Result<(), ContentsError> {
+        let mut open = self.open.lock();
+        open.pop(&(id, false));
+        open.pop(&(id, true));
+        drop(open);
+        match std::fs::remove_file(self.path(id)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(ContentsError::object("remove", id)(error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Remembers that an object is about to be written.
+    pub(crate) fn mark_dirty(&self, ino: Ino, id: ObjectId) {
+        let mut dirty = self.dirty.lock();
+        let objects = dirty.entry(ino).or_default();
+        if !objects.contains(&id) {
+            objects.push(id);
+        }
+    }
+
+    /// Makes a file's bytes and the names of its objects durable.
+    pub(crate) fn sync_file(&self, ino: Ino) -> Result<(), ContentsError> {
+        // Taken out first: what is written meanwhile is dirty again.
+        let Some(objects) = self.dirty.lock().remove(&ino) else {
+            return Ok(());
+        };
+        for (n, &id) in objects.iter().enumerate() {
+            if let Err(error) = self.sync(id) {
+                for &id in &objects[n..] {
+                    self.mark_dirty(ino, id);
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn sync(&self, id: ObjectId) -> Result<(), ContentsError> {
+        let file = match self.read(id) {
+            // Reclaimed meanwhile: nothing is left to lose.
+            Err(ContentsError::Object { source, .. })
+                if source.kind() == io::ErrorKind::NotFound =>
+            {
+                return Ok(());
+            }
+            other => other?,
+        };
+        file.sync_all().map_err(ContentsError::object("sync", id))?;
+        let path = self.path(id);
+        sync_dir(path.parent().unwrap_or(&self.dir)).map_err(ContentsError::object("sync", id))
+    }
+
+    /// Makes every object durable.
+    pub(crate) fn sync_all(&self) -> Result<(), ContentsError> {
+        let taken = std::mem::take(&mut *self.dirty.lock());
+        let synced = File::open(&self.dir)
+            .and_then(|dir| rustix::fs::syncfs(&dir).map_err(io::Error::from))
+            .map_err(|source| ContentsError::Directory {
+                action: "sync",
+                source,
+            });
+        if synced.is_err() {
+            for (ino, objects) in taken {
+                for id in objects {
+                    self.mark_dirty(ino, id);
+                }
+            }
+        }
+        synced
+    }
+}
+
+fn sync_dir(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
+}
+
+/// Tries to clone one file onto another.
+fn probe_reflink(dir: &Path) -> io::Result<bool> {
+    let file = |name: &str| -> io::Result<(PathBuf, File)> {
+        let path = dir.join(name);
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&path)?;
+        Ok((path, file))
+    };
+    let (from_path, from) = file(".reflink-from")?;
+    let (to_path, to) = file(".reflink-to")?;
+    rustix::io::write(&from, &[1; 4096])?;
+    let cloned = rustix::fs::ioctl_ficlone(&to, &from).is_ok();
+    std::fs::remove_file(from_path)?;
+    std::fs::remove_file(to_path)?;
+    Ok(cloned)
+}

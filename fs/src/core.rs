@@ -1,0 +1,154 @@
+//! What every part of an open store shares: catalog, objects, layer tree, number counters.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crossbeam_channel::Sender;
+use parking_lot::Mutex;
+
+use crate::catalog::{CatalogError, SharedCatalog};
+use crate::change::{Change, Row};
+use crate::contents::Objects;
+use crate::engine::View;
+use crate::id::{Ino, LayerId, ObjectId};
+use crate::layers::SharedLayers;
+
+/// Inode numbers reserved with one write to the catalog.
+const INO_BATCH: u64 = 1 << 16;
+/// Object ids reserved with one write; also how many files a start has to look at after a crash.
+const OBJECT_BATCH: u64 = 1 << 10;
+
+/// Work that no caller waits for.
+pub(crate) enum Chore {
+    /// Reclaim an unlinked inode that nobody refers to any more.
+    Reap(Arc<View>, Ino),
+    /// Apply a change that only corrects what is already there.
+    Apply(Change),
+}
+
+/// The shared parts of an open store.
+pub(crate) struct Core {
+    pub(crate) dir: PathBuf,
+    pub(crate) catalog: SharedCatalog,
+    pub(crate) objects: Objects,
+    pub(crate) layers: SharedLayers,
+    pub(crate) numbers: Numbers,
+    /// Where [`Chore`]s go; closed when the store closes.
+    pub(crate) chores: Mutex<Option<Sender<Chore>>>,
+}
+
+impl Core {
+    /// Hands work to the background thread; dropped when the store is closing, where a restart
+    /// finds it again.
+    pub(crate) fn later(&self, chore: Chore) {
+        if let Some(chores) = &*self.chores.lock() {
+            drop(chores.send(chore));
+        }
+    }
+
+    pub(crate) fn objects_dir(dir: &Path) -> PathBuf {
+        dir.join("objects")
+    }
+}
+
+/// A counter whose handed-out numbers are never handed out again, not even after a crash: a mark
+/// above them is in the catalog before the first of a batch is used.
+struct Counter {
+    next: u64,
+    below: u64,
+    batch: u64,
+}
+
+impl Counter {
+    fn new(below: u64, batch: u64) -> Self {
+        Self {
+            next: below,
+            below,
+            batch,
+        }
+    }
+
+    fn draw(
+        &mut self,
+        reserve: impl FnOnce(u64) -> Result<(), CatalogError>,
+    ) -> Result<u64, CatalogError> {
+        if self.next == self.below {
+            let below = self.below + self.batch;
+            reserve(below)?;
+            self.below = below;
+        }
+        self.next += 1;
+        Ok(self.next - 1)
+    }
+}
+
+/// The store's counters.
+pub(crate) struct Numbers {
+    catalog: SharedCatalog,
+    inos: Mutex<Counter>,
+    objects: Mutex<Counter>,
+    layers: Mutex<u64>,
+    workspaces: Mutex<u64>,
+}
+
+impl Numbers {
+    /// Continues above every number that was or may have been used.
+    pub(crate) fn open(catalog: &SharedCatalog, last_layer: LayerId) -> Result<Self, CatalogError> {
+        let inos = catalog.counter("next_ino")?.max(Ino::FIRST.0);
+        let objects = catalog.counter("next_object")?.max(1);
+        Ok(Self {
+            inos: Mutex::new(Counter::new(inos, INO_BATCH)),
+            objects: Mutex::new(Counter::new(objects, OBJECT_BATCH)),
+            layers: Mutex::new(last_layer.0),
+            workspaces: Mutex::new(catalog.last_workspace_id()?),
+            catalog: catalog.clone(),
+        })
+    }
+
+    /// Object ids that may have been used without being in the catalog: the last batch.
+    pub(crate) fn uncertain_objects(&self) -> impl Iterator<Item = ObjectId> + use<> {
+        let below = self.objects.lock().below;
+        (below.saturating_sub(OBJECT_BATCH).max(1)..below).map(ObjectId)
+    }
+
+    /// A new inode number.
+    pub(crate) fn ino(&self) -> Result<Ino, CatalogError> {
+        self.inos
+            .lock()
+            .draw(|below| {
+                self.catalog
+                    .apply(&Change::from(Row::ReserveInos { below }))
+            })
+            .map(Ino)
+    }
+
+    /// A new directory cookie, from the same counter as inode numbers.
+    pub(crate) fn cookie(&self) -> Result<u64, CatalogError> {
+        self.ino().map(|ino| ino.0)
+    }
+
+    /// A new object id.
+    pub(crate) fn object(&self) -> Result<ObjectId, CatalogError> {
+        self.objects
+            .lock()
+            .draw(|below| {
+                self.catalog
+                    .apply(&Change::from(Row::ReserveObjects { below }))
+            })
+            .map(ObjectId)
+    }
+
+    /// A new layer id, larger than every one before. An id that is drawn and not used is lost.
+    pub(crate) fn layer(&self) -> LayerId {
+        let mut last = self.layers.lock();
+        *last += 1;
+        LayerId(*last)
+    }
+
+    /// A new workspace id.
+    pub(crate) fn workspace(&self) -> crate::id::WorkspaceId {
+        let mut last = self.workspaces.lock();
+        *last += 1;
+        crate::id::WorkspaceId(*last)
+    }
+}

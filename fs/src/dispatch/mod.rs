@@ -1,0 +1,291 @@
+//! The one door into the engine: typed file-system operations, with no transport's types in them.
+//!
+//! Adapters (the `fuser` session here; a virtio-fs queue or io_uring ring later) translate their
+//! wire format into these calls. The contract they keep:
+//!
+//! * Every call that returns an [`Entry`] hands out one *lookup reference* on that inode. The
+//!   adapter returns references with [`Dispatch::forget`], or all at once with
+//!   [`Dispatch::forget_all`] when its connection ends. An unlinked inode lives until its last
+//!   reference is returned.
+//! * Every successful [`Dispatch::open`] or [`Dispatch::create`] is paired with one
+//!   [`Dispatch::release`] carrying the same flags. There are no file handles: inode numbers are
+//!   stable, so an adapter has no table to save.
+//! * Permissions are the transport's business (the kernel checks them under
+//!   `default_permissions`); the engine enforces what only it can know: names, types, links,
+//!   set-id clearing, ACL and umask rules on creation.
+//! * No call may be made from inside a [`KernelCache`] method's caller while it serves requests:
+//!   invalidation and write-back wait for requests to be answered.
+
+mod errno;
+pub mod fuser;
+mod op;
+
+pub use errno::Errno;
+pub use op::OpError;
+
+use crate::attr::{Attr, FileKind, Timestamp};
+use crate::id::Ino;
+
+/// Who asks.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller {
+    /// File-system user id.
+    pub uid: u32,
+    /// File-system group id.
+    pub gid: u32,
+}
+
+/// An inode and its attributes, together with a lookup reference on it.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// Inode number.
+    pub ino: Ino,
+    /// Its attributes.
+    pub attr: Attr,
+}
+
+/// A time to set.
+#[derive(Clone, Copy, Debug)]
+pub enum SetTime {
+    /// The server's current time.
+    Now,
+    /// The given time.
+    At(Timestamp),
+}
+
+/// Attributes to change; `None` leaves one alone.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SetAttr {
+    /// Permission bits (`0o7777`).
+    pub perm: Option<u16>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Size in bytes.
+    pub size: Option<u64>,
+    /// Access time.
+    pub atime: Option<SetTime>,
+    /// Modification time.
+    pub mtime: Option<SetTime>,
+    /// Change time (only a kernel with a write-back cache sends it).
+    pub ctime: Option<Timestamp>,
+}
+
+/// What to make at a new name.
+#[derive(Clone, Copy, Debug)]
+pub struct NewNode<'a> {
+    /// Kind of file.
+    pub kind: FileKind,
+    /// Permission bits asked for, before umask or default ACL.
+    pub perm: u16,
+    /// The caller's umask; ignored where the parent has a default ACL.
+    pub umask: u16,
+    /// Device number for device nodes.
+    pub rdev: u32,
+    /// Target of a symbolic link, empty otherwise.
+    pub target: &'a [u8],
+}
+
+/// Flags of `renameat2(2)`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RenameFlags {
+    /// Fail if the new name exists.
+    pub no_replace: bool,
+    /// Swap the two names.
+    pub exchange: bool,
+    /// Leave a whiteout (character device 0:0) at the old name.
+    pub whiteout: bool,
+}
+
+/// How a file is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenMode {
+    /// Opened for writing (write-only or read-write).
+    pub write: bool,
+}
+
+/// One write.
+#[derive(Clone, Copy, Debug)]
+pub struct Write<'a> {
+    /// Offset in bytes; ignored when `append` is set.
+    pub offset: u64,
+    /// The bytes.
+    pub data: &'a [u8],
+    /// The descriptor has `O_APPEND` and the data does not come from the page cache: write at the
+    /// engine's own end of file.
+    pub append: bool,
+    /// Clear set-id bits and `security.capability`, as for a writer without `CAP_FSETID`.
+    pub kill_set_id: bool,
+}
+
+/// A `fallocate(2)` mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fallocate {
+    /// Reserve; grow the file if the range passes its end.
+    Allocate,
+    /// Reserve without growing.
+    AllocateKeepSize,
+    /// Make the range a hole (size kept).
+    PunchHole,
+    /// Zero the range; grow the file if it passes its end.
+    ZeroRange,
+    /// Zero the range without growing.
+    ZeroRangeKeepSize,
+}
+
+/// How `setxattr` treats an existing attribute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XattrMode {
+    /// Create or replace.
+    Set,
+    /// Fail with `EEXIST` if present.
+    Create,
+    /// Fail with `ENODATA` if absent.
+    Replace,
+}
+
+/// One name that [`Dispatch::readdir`] reports.
+#[derive(Clone, Copy, Debug)]
+pub struct DirEntry<'a> {
+    /// Inode number.
+    pub ino: Ino,
+    /// Kind of file.
+    pub kind: FileKind,
+    /// Name as bytes.
+    pub name: &'a [u8],
+    /// Position to continue after this entry.
+    pub cookie: u64,
+    /// Attributes, when asked for with `plus`; the entry then carries a lookup reference if the
+    /// sink took it (never for `.` and `..`).
+    pub attr: Option<Attr>,
+}
+
+/// Figures for `statfs`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StatFs {
+    /// Size of a block in bytes.
+    pub block_size: u32,
+    /// Blocks in total.
+    pub blocks: u64,
+    /// Free blocks.
+    pub blocks_free: u64,
+    /// Blocks free to ordinary users.
+    pub blocks_available: u64,
+    /// Inodes in total.
+    pub files: u64,
+    /// Free inodes.
+    pub files_free: u64,
+    /// Longest name in bytes.
+    pub name_max: u32,
+}
+
+/// Typed file-system operations on one workspace or snapshot. See the module head for the
+/// contract; every method may be called from any thread.
+pub trait Dispatch: Send + Sync {
+    /// Looks a name up. `Ok(None)` when it does not exist: adapters may cache that.
+    fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Option<Entry>, OpError>;
+    /// Returns `count` lookup references.
+    fn forget(&self, ino: Ino, count: u64);
+    /// Returns every lookup reference and open: the transport's connection has ended.
+    fn forget_all(&self);
+    /// Reads attributes.
+    fn getattr(&self, ino: Ino) -> Result<Attr, OpError>;
+    /// Changes attributes and returns the new ones.
+    fn setattr(&self, caller: Caller, ino: Ino, set: SetAttr) -> Result<Attr, OpError>;
+    /// Reads a symbolic link's target.
+    fn readlink(&self, ino: Ino) -> Result<Vec<u8>, OpError>;
+    /// Makes a file, directory, link, device, FIFO or socket.
+    fn make(
+        &self,
+        caller: Caller,
+        parent: Ino,
+        name: &[u8],
+        node: NewNode<'_>,
+    ) -> Result<Entry, OpError>;
+    /// Makes a regular file and opens it. The caller holds both a lookup reference and an open.
+    fn create(
+        &self,
+        caller: Caller,
+        parent: Ino,
+        name: &[u8],
+        node: NewNode<'_>,
+        mode: OpenMode,
+    ) -> Result<Entry, OpError>;
+    /// Removes a name that is not a directory.
+    fn unlink(&self, parent: Ino, name: &[u8]) -> Result<(), OpError>;
+    /// Removes an empty directory.
+    fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<(), OpError>;
+    /// Renames, replaces or exchanges.
+    fn rename(
+        &self,
+        from: (Ino, &[u8]),
+        to: (Ino, &[u8]),
+        flags: RenameFlags,
+    ) -> Result<(), OpError>;
+    /// Adds a hard link.
+    fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Entry, OpError>;
+    /// Opens a regular file.
+    fn open(&self, ino: Ino, mode: OpenMode) -> Result<(), OpError>;
+    /// Closes what `open` or `create` opened.
+    fn release(&self, ino: Ino, mode: OpenMode);
+    /// Reads up to `len` bytes at `offset` into `out` (cleared first); fewer at end of file.
+    fn read(&self, ino: Ino, offset: u64, len: usize, out: &mut Vec<u8>) -> Result<(), OpError>;
+    /// Writes all of the data or nothing that a reader can see.
+    fn write(&self, ino: Ino, write: Write<'_>) -> Result<(), OpError>;
+    /// Makes contents and attributes of the file durable.
+    fn fsync(&self, ino: Ino) -> Result<(), OpError>;
+    /// Makes everything acknowledged so far durable (directories, `syncfs`).
+    fn sync(&self) -> Result<(), OpError>;
+    /// Reserves, punches or zeroes a range.
+    fn fallocate(&self, ino: Ino, mode: Fallocate, offset: u64, len: u64) -> Result<(), OpError>;
+    /// Finds the next data (`hole == false`) or hole at or after `offset`.
+    fn seek(&self, ino: Ino, offset: u64, hole: bool) -> Result<u64, OpError>;
+    /// Copies a range inside the engine and returns the bytes copied; fewer at end of file.
+    fn copy_range(&self, from: (Ino, u64), to: (Ino, u64), len: u64) -> Result<u64, OpError>;
+    /// Lists a directory after `cookie` (0 from the start), `.` and `..` first, until `sink`
+    /// returns false for an entry that did not fit. With `plus`, entries carry attributes and,
+    /// where the sink returned true, a lookup reference.
+    fn readdir(
+        &self,
+        ino: Ino,
+        cookie: u64,
+        plus: bool,
+        sink: &mut dyn FnMut(DirEntry<'_>) -> bool,
+    ) -> Result<(), OpError>;
+    /// Reads an extended attribute.
+    fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, OpError>;
+    /// Sets an extended attribute.
+    fn setxattr(
+        &self,
+        caller: Caller,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<(), OpError>;
+    /// Lists the names of extended attributes.
+    fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>, OpError>;
+    /// Removes an extended attribute.
+    fn removexattr(&self, caller: Caller, ino: Ino, name: &[u8]) -> Result<(), OpError>;
+    /// Figures of the file system.
+    fn statfs(&self) -> Result<StatFs, OpError>;
+}
+
+/// What a transport does for the engine around a freeze and a rollback.
+///
+/// Called only from threads that serve no requests, with no engine lock held that a request
+/// needs.
+pub trait KernelCache: Send + Sync {
+    /// Pushes dirty mapped pages of these inodes (those open for writing) to the engine and waits
+    /// until each has arrived.
+    ///
+    /// # Errors
+    /// The first I/O error; pages may then be missing from the snapshot, so it must be refused.
+    fn push_dirty(&self, inodes: &[Ino]) -> std::io::Result<()>;
+    /// Drops every cached name, attribute and page of the given inodes, and all cached names.
+    ///
+    /// # Errors
+    /// When the kernel refuses the notification.
+    fn invalidate(&self, inodes: &[Ino]) -> std::io::Result<()>;
+}

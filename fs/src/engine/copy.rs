@@ -1,0 +1,52 @@
+//! `copy_file_range` inside the engine.
+
+use super::View;
+use crate::dispatch::{OpError, Write};
+use crate::id::Ino;
+
+/// Bytes copied under one lock at a time.
+const CHUNK: u64 = 1 << 20;
+/// Bytes copied by one request: callers ask again for the rest, and can be interrupted between.
+const REQUEST_MAX: u64 = 64 << 20;
+
+impl View {
+    pub(super) fn do_copy_range(
+        &self,
+        (from, from_offset): (Ino, u64),
+        (to, to_offset): (Ino, u64),
+        len: u64,
+    ) -> Result<u64, OpError> {
+        if self.is_frozen() {
+            return Err(OpError::ReadOnly);
+        }
+        let mut buffer = Vec::new();
+        let mut copied = 0;
+        let len = len.min(REQUEST_MAX);
+        while copied < len {
+            let chunk = usize::try_from(CHUNK.min(len - copied)).unwrap_or(usize::MAX);
+            let Some(at) = from_offset.checked_add(copied) else {
+                break;
+            };
+            self.do_read(from, at, chunk, &mut buffer)?;
+            if buffer.is_empty() {
+                break;
+            }
+            let offset = to_offset
+                .checked_add(copied)
+                .ok_or(OpError::TooBig { size: to_offset })?;
+            let write = Write {
+                offset,
+                data: &buffer,
+                append: false,
+                kill_set_id: false,
+            };
+            match self.do_write(to, write) {
+                Ok(()) => copied += buffer.len() as u64,
+                // What has been copied counts; the caller meets the error when it asks again.
+                Err(_) if copied > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(copied)
+    }
+}

@@ -1,0 +1,197 @@
+//! Freezing the live layer, and going back to a frozen one.
+//!
+//! A freeze holds the gate for one transaction of a few rows: it waits for the mutations under
+//! way, and keeps new ones out meanwhile. Nothing is walked and nothing copied; cached nodes stay
+//! valid, because every version visible in the old layer is visible in its child.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use thiserror::Error;
+
+use super::{Epoch, View};
+use crate::catalog::CatalogError;
+use crate::change::{Change, Row, SnapshotRow};
+use crate::core::{Chore, Core};
+use crate::id::{Ino, LayerId, SnapshotId, WorkspaceId};
+use crate::layers::TreeError;
+
+/// What a snapshot is to be.
+#[derive(Clone, Debug)]
+pub(crate) struct SnapshotSpec {
+    pub(crate) id: SnapshotId,
+    pub(crate) workspace: WorkspaceId,
+    pub(crate) name: Option<String>,
+    pub(crate) message: Option<String>,
+    pub(crate) automatic: Option<&'static str>,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) durable: bool,
+    pub(crate) started: Instant,
+}
+
+impl SnapshotSpec {
+    fn elapsed_us(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+}
+
+/// Why a layer could not be frozen. Nothing was changed, except after [`FreezeError::Sync`].
+#[derive(Debug, Error)]
+pub enum FreezeError {
+    /// Dirty mapped pages could not be written back: the snapshot would lack them.
+    #[error("pages that programs changed in mapped files could not be written back")]
+    PushDirty(#[source] std::io::Error),
+    /// The catalog refused the change.
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
+    /// The layer tree refused the new layer: the catalog is damaged.
+    #[error(transparent)]
+    Tree(#[from] TreeError),
+    /// The snapshot exists but could not be made durable.
+    #[error("the snapshot {id} was taken but could not be made durable")]
+    Sync {
+        /// The snapshot.
+        id: SnapshotId,
+        /// Why.
+        #[source]
+        source: Box<crate::dispatch::OpError>,
+    },
+    /// The rollback happened but the kernel kept what it had cached.
+    #[error("the kernel's caches could not be invalidated; unmount and mount the workspace again")]
+    Invalidate(#[source] std::io::Error),
+}
+
+/// Rows that freeze `layer` under a snapshot and give the workspace a new live layer on `parent`.
+fn freeze_rows(
+    spec: &SnapshotSpec,
+    layer: LayerId,
+    parent: LayerId,
+    new: LayerId,
+    created_at: i64,
+) -> Change {
+    let mut change = Change::new();
+    change.push(Row::FreezeLayer { id: layer });
+    change.push(Row::AddLayer {
+        id: new,
+        parent: Some(parent),
+        created_at,
+    });
+    change.push(Row::MoveWorkspace {
+        id: spec.workspace,
+        layer: new,
+    });
+    change.push(Row::AddSnapshot(Box::new(SnapshotRow {
+        id: spec.id.clone(),
+        layer,
+        workspace: spec.workspace,
+        name: spec.name.clone(),
+        message: spec.message.clone(),
+        automatic: spec.automatic,
+        created_at,
+        elapsed_us: spec.elapsed_us(),
+        durable: spec.durable,
+        labels: spec.labels.clone().into_iter().collect(),
+    })));
+    change
+}
+
+/// Nanoseconds since the epoch.
+pub(crate) fn now_ns() -> i64 {
+    let now = crate::attr::Timestamp::now();
+    now.secs
+        .saturating_mul(1_000_000_000)
+        .saturating_add(i64::from(now.nanos))
+}
+
+/// Freezes the live layer of a workspace that has no view, and so nobody writing to it.
+pub(crate) fn freeze_closed(
+    core: &Core,
+    spec: &SnapshotSpec,
+    layer: LayerId,
+    parent: LayerId,
+) -> Result<(), FreezeError> {
+    let new = core.numbers.layer();
+    core.catalog
+        .apply(&freeze_rows(spec, layer, parent, new, now_ns()))?;
+    Ok(core.layers.add(new, Some(parent))?)
+}
+
+/// After the freeze: durability if asked for, and the final figure of how long it took.
+pub(crate) fn finish(core: &Core, spec: &SnapshotSpec) -> Result<u64, FreezeError> {
+    if spec.durable {
+        let synced = core
+            .objects
+            .sync_all()
+            .map_err(crate::dispatch::OpError::from)
+            .and_then(|()| Ok(core.catalog.sync()?));
+        if let Err(source) = synced {
+            return Err(FreezeError::Sync {
+                id: spec.id.clone(),
+                source: Box::new(source),
+            });
+        }
+    }
+    let elapsed_us = spec.elapsed_us();
+    let row = Row::SetElapsed {
+        id: spec.id.clone(),
+        elapsed_us,
+    };
+    core.later(Chore::Apply(Change::from(row)));
+    Ok(elapsed_us)
+}
+
+impl View {
+    fn push_dirty(&self) -> Result<(), FreezeError> {
+        let writers = self.kernel.writers();
+        if writers.is_empty() {
+            return Ok(());
+        }
+        self.transports
+            .each(|cache| cache.push_dirty(&writers))
+            .map_err(FreezeError::PushDirty)
+    }
+
+    /// Freezes the live layer under a snapshot; the view goes on with a new one. Returns the
+    /// frozen layer.
+    pub(crate) fn freeze(&self, spec: &SnapshotSpec) -> Result<LayerId, FreezeError> {
+        self.push_dirty()?;
+        let _gate = self.gate.write();
+        let epoch = self.epoch();
+        let (layer, new) = (epoch.layer(), self.core.numbers.layer());
+        self.core
+            .catalog
+            .apply(&freeze_rows(spec, layer, layer, new, now_ns()))?;
+        self.core.layers.add(new, Some(layer))?;
+        epoch
+            .layer
+            .store(new.0, std::sync::atomic::Ordering::Release);
+        Ok(layer)
+    }
+
+    /// Freezes the live layer under a snapshot and continues on `target`, a frozen layer. Returns
+    /// the layer that was left.
+    pub(crate) fn roll_back(
+        &self,
+        spec: &SnapshotSpec,
+        target: LayerId,
+    ) -> Result<LayerId, FreezeError> {
+        self.push_dirty()?;
+        let left = {
+            let _gate = self.gate.write();
+            let (layer, new) = (self.epoch().layer(), self.core.numbers.layer());
+            self.core
+                .catalog
+                .apply(&freeze_rows(spec, layer, target, new, now_ns()))?;
+            self.core.layers.add(new, Some(target))?;
+            *self.epoch.write() = Epoch::new(new);
+            layer
+        };
+        // Outside the gate: invalidating waits for pages whose requests wait at the gate.
+        let mut known = self.kernel.all();
+        known.push(Ino::ROOT);
+        self.transports
+            .each(|cache| cache.invalidate(&known))
+            .map_err(FreezeError::Invalidate)?;
+        Ok(left)
+    }
+}

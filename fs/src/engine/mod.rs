@@ -1,0 +1,250 @@
+//! The layer engine: one [`View`] is a live workspace or a frozen snapshot as a file system.
+//!
+//! Locks, outermost first (docs/locks.md has the reasons): the gate (every mutation holds it for
+//! reading, freeze and rollback for writing), the namespace mutex (every change of names), node
+//! locks (directories before what they contain; only holders of the namespace mutex take two),
+//! the catalog's writer.
+//!
+//! Invariants:
+//! * A mutation computes a [`Change`], has the catalog apply it, and only then changes memory. If
+//!   applying fails, memory still says what the catalog says.
+//! * A node is *owned* if the live layer wrote its version. Only then do new versions replace old
+//!   ones; otherwise they are written beside them. A frozen layer's rows are never touched.
+
+mod acl;
+mod attributes;
+mod copy;
+mod directory;
+mod dispatch;
+mod files;
+mod freeze;
+mod kernel;
+mod listing;
+mod names;
+mod node;
+mod reap;
+mod rename;
+mod xattrs;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+pub use self::freeze::FreezeError;
+pub(crate) use self::freeze::{SnapshotSpec, finish, freeze_closed, now_ns};
+pub use self::kernel::Attachment;
+use self::kernel::{KernelRefs, Transports};
+use self::node::{Node, NodeCache, NodeState};
+pub(crate) use self::reap::{reap_unlinked, remove_doomed};
+use crate::attr::Timestamp;
+use crate::change::{Change, InodeRow, Name, Row};
+use crate::core::Core;
+use crate::dispatch::OpError;
+use crate::id::{Ino, LayerId, SnapshotId, WorkspaceId};
+use crate::layers::Lineage;
+
+/// Longest name of a file in bytes.
+pub(crate) const FILE_NAME_MAX: usize = 255;
+
+/// A workspace or snapshot as a file system. See [`crate::dispatch::Dispatch`] for what it does.
+pub struct View {
+    me: Weak<View>,
+    core: Arc<Core>,
+    target: ViewTarget,
+    gate: RwLock<()>,
+    namespace: Mutex<()>,
+    /// Replaced as a whole by a rollback, so that a look-up begun before it cannot put what it
+    /// found into the picture after it.
+    epoch: RwLock<Arc<Epoch>>,
+    kernel: KernelRefs,
+    transports: Transports,
+}
+
+/// What a view shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ViewTarget {
+    /// The live layer of a workspace.
+    Live(WorkspaceId),
+    /// A snapshot's frozen layer.
+    Frozen(SnapshotId),
+}
+
+/// The layer a view shows and what is cached of it.
+struct Epoch {
+    layer: AtomicU64,
+    nodes: NodeCache,
+}
+
+impl Epoch {
+    fn new(layer: LayerId) -> Arc<Self> {
+        Arc::new(Self {
+            layer: AtomicU64::new(layer.0),
+            nodes: NodeCache::new(),
+        })
+    }
+
+    fn layer(&self) -> LayerId {
+        LayerId(self.layer.load(Ordering::Acquire))
+    }
+}
+
+impl View {
+    pub(crate) fn new(core: Arc<Core>, target: ViewTarget, layer: LayerId) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            core,
+            target,
+            gate: RwLock::new(()),
+            namespace: Mutex::new(()),
+            epoch: RwLock::new(Epoch::new(layer)),
+            kernel: KernelRefs::default(),
+            transports: Transports::default(),
+        })
+    }
+
+    /// What the view shows.
+    #[must_use]
+    pub fn target(&self) -> &ViewTarget {
+        &self.target
+    }
+
+    /// Whether the view is a snapshot: nothing in it can be changed.
+    #[must_use]
+    pub fn is_frozen(&self) -> bool {
+        matches!(self.target, ViewTarget::Frozen(_))
+    }
+
+    /// The layer the view shows now.
+    #[must_use]
+    pub fn layer(&self) -> LayerId {
+        self.epoch().layer()
+    }
+
+    fn epoch(&self) -> Arc<Epoch> {
+        self.epoch.read().clone()
+    }
+
+    /// Enters a mutation: the live layer cannot change before it is dropped.
+    fn mutate(&self) -> Result<Mutation<'_>, OpError> {
+        if self.is_frozen() {
+            return Err(OpError::ReadOnly);
+        }
+        let gate = self.gate.read();
+        let epoch = self.epoch();
+        Ok(Mutation {
+            view: self,
+            layer: epoch.layer(),
+            epoch,
+            now: Timestamp::now(),
+            _gate: gate,
+        })
+    }
+
+    /// Runs a query at the lineage of the epoch's layer.
+    fn at_lineage<T>(
+        &self,
+        epoch: &Epoch,
+        query: impl FnOnce(Lineage<'_>) -> Result<T, crate::catalog::CatalogError>,
+    ) -> Result<T, OpError> {
+        let layer = epoch.layer();
+        let lineage = self.core.layers.lineage(layer).ok_or_else(|| {
+            crate::catalog::CatalogError::Damaged {
+                what: format!("layer {layer} is not in the tree"),
+            }
+        })?;
+        Ok(query(lineage)?)
+    }
+
+    /// The node of an inode that exists in this view.
+    fn node(&self, epoch: &Epoch, ino: Ino) -> Result<Arc<Node>, OpError> {
+        if let Some(node) = epoch.nodes.get(ino) {
+            return Ok(node);
+        }
+        let version = self.at_lineage(epoch, |at| self.core.catalog.inode(ino, at))?;
+        match version {
+            Some((layer, Some(row))) => Ok(epoch.nodes.insert(Node::new(ino, row, layer))),
+            _ => Err(OpError::Stale(ino)),
+        }
+    }
+}
+
+/// A mutation under way.
+struct Mutation<'a> {
+    view: &'a View,
+    epoch: Arc<Epoch>,
+    /// The live layer.
+    layer: LayerId,
+    /// One time for everything the mutation stamps.
+    now: Timestamp,
+    _gate: RwLockReadGuard<'a, ()>,
+}
+
+impl Mutation<'_> {
+    fn node(&self, ino: Ino) -> Result<Arc<Node>, OpError> {
+        self.view.node(&self.epoch, ino)
+    }
+
+    fn apply(&self, change: &Change) -> Result<(), OpError> {
+        Ok(self.view.core.catalog.apply(change)?)
+    }
+
+    /// The row that writes a version of an inode in the live layer.
+    fn put(&self, ino: Ino, row: InodeRow) -> Row {
+        Row::PutInode {
+            ino,
+            layer: self.layer,
+            row: Some(row),
+        }
+    }
+
+    /// Adds the row for what a change does to the layer's totals.
+    fn count(&self, change: &mut Change, blocks: i64, inodes: i64) {
+        if blocks != 0 || inodes != 0 {
+            let bytes = blocks.saturating_mul(512);
+            change.push(Row::AddUsage {
+                layer: self.layer,
+                bytes,
+                inodes,
+            });
+        }
+    }
+
+    /// After a commit: the node's version is the live layer's.
+    fn wrote(&self, state: &mut NodeState, row: InodeRow) {
+        state.row = row;
+        state.layer = self.layer;
+    }
+}
+
+/// Write-locks a node that has not been reclaimed.
+fn lock(node: &Node) -> Result<RwLockWriteGuard<'_, NodeState>, OpError> {
+    let state = node.state.write();
+    if state.reclaimed {
+        Err(OpError::Stale(node.ino))
+    } else {
+        Ok(state)
+    }
+}
+
+/// Checks a name that a client or guest sent.
+fn checked_name(name: &[u8]) -> Result<Name, OpError> {
+    if name.len() > FILE_NAME_MAX {
+        return Err(OpError::NameTooLong { len: name.len() });
+    }
+    let bad = name.is_empty()
+        || name == b"."
+        || name == b".."
+        || name.iter().any(|&byte| byte == b'/' || byte == 0);
+    if bad {
+        Err(OpError::Invalid { what: "file name" })
+    } else {
+        Ok(Name::from(name))
+    }
+}
+
+/// The difference of two block counts.
+fn blocks_between(old: u64, new: u64) -> i64 {
+    let distance = i64::try_from(old.abs_diff(new)).unwrap_or(i64::MAX);
+    if new >= old { distance } else { -distance }
+}

@@ -1,0 +1,141 @@
+//! One inode in memory, and the cache of them.
+//!
+//! The cache is write-through: a node can be dropped at any time when nobody holds it, because
+//! the catalog has everything it says. The exception is an unlinked inode that the kernel still
+//! refers to: it stays, so that the last `forget` finds it and reclaims it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::RwLock;
+
+use super::directory::Directory;
+use crate::change::{InodeRow, Name};
+use crate::contents::ExtentMap;
+use crate::id::{Ino, LayerId};
+
+/// Where a node's bytes are, once that has been looked up.
+#[derive(Clone, Debug)]
+pub(super) enum Contents {
+    /// Nothing written yet.
+    Empty,
+    /// Bytes in the catalog. Kept only while somebody writes.
+    Inline(Arc<[u8]>),
+    /// Extents over objects.
+    Extents(ExtentMap),
+}
+
+/// What is known of an inode; guarded by the node's lock.
+pub(super) struct NodeState {
+    /// The visible version.
+    pub(super) row: InodeRow,
+    /// Layer that wrote it.
+    pub(super) layer: LayerId,
+    /// Contents, when loaded.
+    pub(super) contents: Option<Contents>,
+    /// Names in a directory, as far as known.
+    pub(super) directory: Option<Box<Directory>>,
+    /// Extended attributes, when loaded.
+    pub(super) xattrs: Option<BTreeMap<Name, Arc<[u8]>>>,
+    /// The inode has been reclaimed; whoever still holds the node sees it as stale.
+    pub(super) reclaimed: bool,
+}
+
+/// An inode.
+pub(super) struct Node {
+    pub(super) ino: Ino,
+    pub(super) state: RwLock<NodeState>,
+    used: AtomicBool,
+}
+
+impl Node {
+    pub(super) fn new(ino: Ino, row: InodeRow, layer: LayerId) -> Self {
+        let state = NodeState {
+            row,
+            layer,
+            contents: None,
+            directory: None,
+            xattrs: None,
+            reclaimed: false,
+        };
+        Self {
+            ino,
+            state: RwLock::new(state),
+            used: AtomicBool::new(true),
+        }
+    }
+}
+
+const SHARDS: usize = 64;
+/// Nodes in one shard before those not used lately are dropped: 256 Ki nodes in all.
+const SHARD_MAX: usize = 4096;
+
+/// Nodes by inode number.
+pub(super) struct NodeCache {
+    shards: Vec<RwLock<HashMap<Ino, Arc<Node>>>>,
+}
+
+impl NodeCache {
+    pub(super) fn new() -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
+        }
+    }
+
+    fn shard(&self, ino: Ino) -> &RwLock<HashMap<Ino, Arc<Node>>> {
+        // The remainder of a division by 64 always fits.
+        &self.shards[(ino.0 % SHARDS as u64) as usize]
+    }
+
+    pub(super) fn get(&self, ino: Ino) -> Option<Arc<Node>> {
+        let node = self.shard(ino).read().get(&ino).cloned()?;
+        node.used.store(true, Ordering::Relaxed);
+        Some(node)
+    }
+
+    /// Adds a node, or returns the one that another thread added meanwhile.
+    pub(super) fn insert(&self, node: Node) -> Arc<Node> {
+        let mut shard = self.shard(node.ino).write();
+        if shard.len() >= SHARD_MAX {
+            sweep(&mut shard);
+        }
+        shard
+            .entry(node.ino)
+            .or_insert_with(|| Arc::new(node))
+            .clone()
+    }
+
+    pub(super) fn remove(&self, ino: Ino) {
+        self.shard(ino).write().remove(&ino);
+    }
+}
+
+/// Drops the nodes not used since the last sweep, or half of all when every one was.
+///
+/// Two nodes for one inode would be two locks for one thing, so only nodes that nobody else holds
+/// may go; with the shard locked for writing nobody can take hold of one meanwhile.
+fn sweep(shard: &mut HashMap<Ino, Arc<Node>>) {
+    let target = SHARD_MAX / 2;
+    for force in [false, true] {
+        let mut excess = shard.len().saturating_sub(target);
+        shard.retain(|_, node| {
+            if excess == 0 || Arc::strong_count(node) > 1 {
+                return true;
+            }
+            let used = node.used.swap(false, Ordering::Relaxed);
+            let unlinked = node
+                .state
+                .try_read()
+                .is_none_or(|state| state.row.attr.nlink == 0);
+            if unlinked || (used && !force) {
+                return true;
+            }
+            excess -= 1;
+            false
+        });
+        if shard.len() < SHARD_MAX {
+            return;
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! The layer tree in memory, with an ancestor test that does not depend on depth.
+//!
+//! Layer ids only grow, so along any path to the root they only shrink: an id is its own rank.
+//! Each node keeps its parent and one *jump* to a further ancestor, chosen as in a skew-binary
+//! list (Myers, "An applicative random-access stack", 1983), which makes any ancestor reachable in
+//! O(log depth) steps with two words a layer.
+//!
+//! Invariants: `parent` and `jump` of a node have smaller ids; node 0 is a sentinel above every
+//! base layer with id 0.
+
+use std::collections::HashMap;
+
+use parking_lot::RwLock;
+use thiserror::Error;
+
+use crate::id::LayerId;
+
+/// Why a layer could not be added.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum TreeError {
+    /// The parent is unknown.
+    #[error("layer {layer} has an unknown parent {parent}")]
+    NoParent {
+        /// Layer to add.
+        layer: LayerId,
+        /// Parent that is missing.
+        parent: LayerId,
+    },
+    /// The id is not larger than its parent's, or exists.
+    #[error("layer {layer} is out of order")]
+    OutOfOrder {
+        /// Layer to add.
+        layer: LayerId,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    id: LayerId,
+    parent: u32,
+    jump: u32,
+    depth: u32,
+}
+
+/// Every layer of a store.
+#[derive(Debug)]
+pub struct LayerTree {
+    nodes: Vec<Node>,
+    index: HashMap<LayerId, u32>,
+}
+
+impl Default for LayerTree {
+    fn default() -> Self {
+        let sentinel = Node {
+            id: LayerId(0),
+            parent: 0,
+            jump: 0,
+            depth: 0,
+        };
+        Self {
+            nodes: vec![sentinel],
+            index: HashMap::new(),
+        }
+    }
+}
+
+impl LayerTree {
+    /// Adds a layer under its parent, or a base layer.
+    ///
+    /// # Errors
+    /// [`TreeError`] when the parent is unknown or ids are out of order: the catalog is damaged.
+    pub fn add(&mut self, id: LayerId, parent: Option<LayerId>) -> Result<(), TreeError> {
+        let parent_at = match parent {
+            None => 0,
+            Some(parent) => *self
+                .index
+                .get(&parent)
+                .ok_or(TreeError::NoParent { layer: id, parent })?,
+        };
+        let up = self.node(parent_at);
+        if id <= up.id || self.index.contains_key(&id) {
+            return Err(TreeError::OutOfOrder { layer: id });
+        }
+        let over = self.node(up.jump);
+        let over_over = self.node(over.jump);
+        let jump = if up.depth - over.depth == over.depth - over_over.depth {
+            over.jump
+        } else {
+            parent_at
+        };
+        let at =
+            u32::try_from(self.nodes.len()).map_err(|_| TreeError::OutOfOrder { layer: id })?;
+        self.nodes.push(Node {
+            id,
+            parent: parent_at,
+            jump,
+            depth: up.depth + 1,
+        });
+        self.index.insert(id, at);
+        Ok(())
+    }
+
+    /// Whether `candidate` is the layer at position `at` or one of its ancestors. O(log depth).
+    fn contains(&self, at: u32, candidate: LayerId) -> bool {
+        let mut node = self.node(at);
+        while node.id > candidate {
+            let jump = self.node(node.jump);
+            node = if jump.id >= candidate {
+                jump
+            } else {
+                self.node(node.parent)
+            };
+        }
+        node.id == candidate && candidate.0 != 0
+    }
+
+    fn node(&self, at: u32) -> Node {
+        self.nodes[at as usize]
+    }
+}
+
+/// The layer tree of an open store. Its lock is held for single steps only, never across a query,
+/// so that adding a layer (inside a freeze) waits for nobody.
+#[derive(Debug, Default)]
+pub struct SharedLayers(RwLock<LayerTree>);
+
+impl SharedLayers {
+    /// See [`LayerTree::add`].
+    ///
+    /// # Errors
+    /// [`TreeError`].
+    pub fn add(&self, id: LayerId, parent: Option<LayerId>) -> Result<(), TreeError> {
+        self.0.write().add(id, parent)
+    }
+
+    /// The path from `layer` to its base, for asking what is visible there; `None` for an unknown
+    /// layer.
+    #[must_use]
+    pub fn lineage(&self, layer: LayerId) -> Option<Lineage<'_>> {
+        let at = *self.0.read().index.get(&layer)?;
+        Some(Lineage {
+            tree: self,
+            layer,
+            at,
+        })
+    }
+}
+
+/// A layer together with all its ancestors.
+#[derive(Clone, Copy, Debug)]
+pub struct Lineage<'a> {
+    tree: &'a SharedLayers,
+    layer: LayerId,
+    at: u32,
+}
+
+impl Lineage<'_> {
+    /// The layer at the lower end.
+    #[must_use]
+    pub fn layer(&self) -> LayerId {
+        self.layer
+    }
+
+    /// Whether `candidate` is this layer or one of its ancestors. O(log depth).
+    #[must_use]
+    pub fn contains(&self, candidate: LayerId) -> bool {
+        candidate == self.layer || self.tree.0.read().contains(self.at, candidate)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn ancestor_test_agrees_with_walking_parents(
+            parents in prop::collection::vec(any::<prop::sample::Index>(), 1..200),
+            gaps in prop::collection::vec(1_u64..4, 200),
+        ) {
+            let mut tree = LayerTree::default();
+            let mut up: Vec<(LayerId, Option<usize>)> = Vec::new();
+            let mut id = 0;
+            for (n, parent) in parents.iter().enumerate() {
+                id += gaps[n];
+                let parent = (n > 0 && parent.index(n + 1) < n).then(|| parent.index(n + 1));
+                tree.add(LayerId(id), parent.map(|p| up[p].0)).unwrap();
+                up.push((LayerId(id), parent));
+            }
+            for &(layer, _) in &up {
+                let at = tree.index[&layer];
+                let mut ancestors = Vec::new();
+                let mut walk = up.iter().position(|(l, _)| *l == layer);
+                while let Some(n) = walk {
+                    ancestors.push(up[n].0);
+                    walk = up[n].1;
+                }
+                for candidate in 0..=id {
+                    let candidate = LayerId(candidate);
+                    prop_assert_eq!(tree.contains(at, candidate), ancestors.contains(&candidate));
+                }
+                prop_assert_eq!(tree.node(at).depth as usize, ancestors.len());
+            }
+        }
+    }
+
+    #[test]
+    fn a_chain_of_a_million_layers_is_searched_in_few_steps() {
+        let mut tree = LayerTree::default();
+        tree.add(LayerId(1), None).unwrap();
+        for id in 2..=1_000_000 {
+            tree.add(LayerId(id), Some(LayerId(id - 1))).unwrap();
+        }
+        let at = tree.index[&LayerId(1_000_000)];
+        let mut steps = 0;
+        let mut node = tree.node(at);
+        while node.id > LayerId(1) {
+            let jump = tree.node(node.jump);
+            node = if jump.id >= LayerId(1) {
+                jump
+            } else {
+                tree.node(node.parent)
+            };
+            steps += 1;
+        }
+        assert!(steps <= 60, "{steps} steps");
+        assert!(tree.contains(at, LayerId(1)));
+        assert!(!tree.contains(at, LayerId(0)));
+    }
+
+    #[test]
+    fn unknown_parents_and_reused_ids_are_refused() {
+        let mut tree = LayerTree::default();
+        tree.add(LayerId(5), None).unwrap();
+        let missing = tree.add(LayerId(6), Some(LayerId(4)));
+        assert_eq!(
+            missing,
+            Err(TreeError::NoParent {
+                layer: LayerId(6),
+                parent: LayerId(4)
+            })
+        );
+        assert_eq!(
+            tree.add(LayerId(5), None),
+            Err(TreeError::OutOfOrder { layer: LayerId(5) })
+        );
+        tree.add(LayerId(9), None).unwrap();
+        assert!(tree.add(LayerId(8), Some(LayerId(9))).is_err());
+    }
+}

@@ -1,0 +1,48 @@
+//! Copy-on-write workspaces with constant-time snapshots and forks.
+//!
+//! # The model in one page
+//!
+//! A [`Store`] is one directory: a catalog (SQLite) and objects (files with contents). It holds
+//! *layers*, each a set of changes against one parent layer. A *workspace* is a name for a `live`
+//! layer; a *snapshot* is a `frozen` layer with an id. A frozen layer never changes again.
+//!
+//! Every version of a thing carries the layer that wrote it: directory entries are keyed
+//! `(parent inode, name, layer)`, inodes `(inode, layer)`, contents likewise. A read at a layer
+//! sees, for each key, the version whose layer is the nearest ancestor-or-self. Deletions are
+//! explicit versions. So
+//!
+//! * a snapshot marks the live layer frozen and adds an empty live layer on it: a few rows, whatever
+//!   the size of the workspace;
+//! * a fork adds an empty live layer on a snapshot: two rows;
+//! * a rollback moves the workspace to an empty live layer on an older snapshot;
+//! * a read costs the number of versions of *that key*, never the length of the chain.
+//!
+//! A [`View`] shows a workspace or snapshot as a file system through one trait of typed operations,
+//! [`dispatch::Dispatch`]; [`dispatch::fuser`] mounts it. Nothing here knows of virtual machines or
+//! networks.
+
+#![deny(unsafe_code)]
+
+pub mod attr;
+mod catalog;
+mod change;
+mod contents;
+mod core;
+pub mod dispatch;
+mod engine;
+pub mod id;
+mod layers;
+mod store;
+#[allow(unsafe_code)]
+mod sys;
+
+pub use catalog::CatalogError;
+pub use contents::ContentsError;
+pub use engine::{Attachment, FreezeError, View, ViewTarget};
+pub use layers::TreeError;
+pub use store::{
+    BuildError, Builder, Fidelity, FindError, ForkError, ForkSource, ImportError, ImportProgress,
+    ImportReport, MountRecord, MountTarget, NewContents, NewFile, OpenError, RollbackError,
+    RollbackReport, SnapshotError, SnapshotFilter, SnapshotInfo, SnapshotOptions, Store, StoreInfo,
+    WorkspaceError, WorkspaceInfo,
+};

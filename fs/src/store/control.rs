@@ -1,0 +1,44 @@
+//! One control mutex a workspace: snapshots, rollbacks, renames and deletes of one workspace
+//! happen one after the other, whoever asks for them, while those of others go on.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use crate::engine::View;
+use crate::id::{SnapshotId, WorkspaceId};
+
+/// State of one workspace; lock it for as long as an operation on the workspace lasts.
+#[derive(Default)]
+pub(super) struct Control {
+    /// The view, while the workspace is mounted or otherwise open.
+    pub(super) view: Option<Arc<View>>,
+    /// Set when the workspace was deleted while somebody waited for the lock.
+    pub(super) deleted: bool,
+}
+
+/// The control mutexes of a store, and its open views.
+#[derive(Default)]
+pub(super) struct Controls {
+    workspaces: Mutex<HashMap<WorkspaceId, Arc<Mutex<Control>>>>,
+    frozen: Mutex<HashMap<SnapshotId, Weak<View>>>,
+}
+
+impl Controls {
+    pub(super) fn of(&self, id: WorkspaceId) -> Arc<Mutex<Control>> {
+        self.workspaces.lock().entry(id).or_default().clone()
+    }
+
+    /// The open view of a snapshot, or a new one.
+    pub(super) fn frozen(&self, id: &SnapshotId, open: impl FnOnce() -> Arc<View>) -> Arc<View> {
+        let mut frozen = self.frozen.lock();
+        if let Some(view) = frozen.get(id).and_then(Weak::upgrade) {
+            return view;
+        }
+        frozen.retain(|_, view| view.strong_count() > 0);
+        let view = open();
+        frozen.insert(id.clone(), Arc::downgrade(&view));
+        view
+    }
+}

@@ -1,0 +1,115 @@
+//! Forking: new workspaces on a snapshot, however many, in one transaction.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use thiserror::Error;
+
+use super::types::{ForkSource, SnapshotOptions, WorkspaceInfo};
+use super::{FindError, SnapshotError, Store, WorkspaceError};
+use crate::catalog::CatalogError;
+use crate::change::{Change, Row};
+use crate::engine::now_ns;
+use crate::id::{LayerId, SnapshotId, WorkspaceName};
+
+/// Why a fork failed. No workspace was made.
+#[derive(Debug, Error)]
+pub enum ForkError {
+    /// A name is taken, or the same name was asked for twice.
+    #[error(transparent)]
+    Workspace(#[from] WorkspaceError),
+    /// The source workspace could not be snapshotted.
+    #[error("cannot snapshot the workspace to fork")]
+    Snapshot(#[from] SnapshotError),
+    /// The snapshot was not found.
+    #[error(transparent)]
+    Find(#[from] FindError),
+    /// The catalog failed.
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
+}
+
+impl Store {
+    /// Makes one workspace for each name on the same snapshot: all of them or none.
+    ///
+    /// # Errors
+    /// [`ForkError`].
+    pub fn fork(
+        &self,
+        source: &ForkSource,
+        names: &[WorkspaceName],
+    ) -> Result<Vec<WorkspaceInfo>, ForkError> {
+        let mut seen = BTreeSet::new();
+        for name in names {
+            if !seen.insert(name) {
+                return Err(WorkspaceError::Exists {
+                    name: name.to_string(),
+                }
+                .into());
+            }
+            self.check_free(name)?;
+        }
+        let (snapshot, parent) = match source {
+            ForkSource::Workspace(name) => {
+                let started = Instant::now();
+                let info = self.with_control(name, |record, control| {
+                    let options = SnapshotOptions::default();
+                    self.snapshot_locked(record, control, &options, Some("fork"), started)
+                })?;
+                (info.id, info.layer)
+            }
+            ForkSource::Snapshot(id) => {
+                let info = self.find_snapshot(id.as_str())?;
+                (info.id, info.layer)
+            }
+        };
+        self.add_forks(&snapshot, parent, names)?;
+        names
+            .iter()
+            .map(|name| Ok(self.workspace(name.as_str())?))
+            .collect()
+    }
+
+    fn add_forks(
+        &self,
+        snapshot: &SnapshotId,
+        parent: LayerId,
+        names: &[WorkspaceName],
+    ) -> Result<(), ForkError> {
+        let core = &self.core;
+        let created_at = now_ns();
+        let mut change = Change::new();
+        let mut layers = Vec::with_capacity(names.len());
+        for name in names {
+            let layer = core.numbers.layer();
+            change.push(Row::AddLayer {
+                id: layer,
+                parent: Some(parent),
+                created_at,
+            });
+            change.push(Row::AddWorkspace {
+                id: core.numbers.workspace(),
+                name: name.to_string(),
+                layer,
+                created_at,
+                forked_from: Some(snapshot.clone()),
+            });
+            layers.push(layer);
+        }
+        match core.catalog.apply(&change) {
+            // The names were free a moment ago; another fork was faster.
+            Err(error) if error.is_conflict() => {
+                let taken = names.iter().find(|name| self.check_free(name).is_err());
+                let name = taken.map_or_else(String::new, ToString::to_string);
+                return Err(WorkspaceError::Exists { name }.into());
+            }
+            other => other?,
+        }
+        for layer in layers {
+            core.layers
+                .add(layer, Some(parent))
+                .map_err(WorkspaceError::from)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,355 @@
+//! Taking a directory in: `floe ws create W --from DIR --copy`.
+//!
+//! Everything is reached relative to open directories and without following symbolic links, so
+//! that somebody who changes the tree meanwhile cannot lead the import out of it.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, Stat, openat, readlinkat, statat};
+use thiserror::Error;
+
+use super::builder::{BuildError, Builder, NewContents, NewFile};
+use super::types::{ImportProgress, ImportReport};
+use super::{Store, WorkspaceError, WorkspaceInfo};
+use crate::attr::{FileKind, Timestamp};
+use crate::catalog::CatalogError;
+use crate::id::{Ino, WorkspaceName};
+
+/// Why an import failed. No workspace was made.
+#[derive(Debug, Error)]
+pub enum ImportError {
+    /// The workspace cannot be made.
+    #[error(transparent)]
+    Workspace(#[from] WorkspaceError),
+    /// The source is no directory, or cannot be opened.
+    #[error("cannot import {dir}")]
+    Directory {
+        /// The source.
+        dir: PathBuf,
+        /// The system's error.
+        #[source]
+        source: io::Error,
+    },
+    /// The store lies in the source.
+    #[error("{dir} contains the store {store}, which cannot be imported into itself")]
+    StoreInside {
+        /// The source.
+        dir: PathBuf,
+        /// The store.
+        store: PathBuf,
+    },
+    /// A file could not be read.
+    #[error("cannot {action} {path}")]
+    Entry {
+        /// What was tried.
+        action: &'static str,
+        /// Which file.
+        path: PathBuf,
+        /// The system's error.
+        #[source]
+        source: io::Error,
+    },
+    /// A file could not be taken in.
+    #[error("cannot import {path}")]
+    Build {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: BuildError,
+    },
+    /// The catalog failed.
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
+}
+
+impl Store {
+    /// Makes a workspace with a copy of a directory: hard links, holes, extended attributes, ACLs,
+    /// devices and odd names kept. `progress` is told after each file.
+    ///
+    /// # Errors
+    /// [`ImportError`] names the first file that cannot be taken in.
+    pub fn import_workspace(
+        &self,
+        name: &WorkspaceName,
+        dir: &Path,
+        progress: &mut dyn FnMut(&ImportProgress),
+    ) -> Result<(WorkspaceInfo, ImportReport), ImportError> {
+        let started = Instant::now();
+        let failed = |source: io::Error| ImportError::Directory {
+            dir: dir.to_owned(),
+            source,
+        };
+        let real = dir.canonicalize().map_err(failed)?;
+        if self.dir().starts_with(&real) {
+            let store = self.dir().to_owned();
+            return Err(ImportError::StoreInside { dir: real, store });
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let root =
+            rustix::fs::open(&real, flags, Mode::empty()).map_err(|errno| failed(errno.into()))?;
+        let mut builder = self.build_workspace(name)?;
+        let mut import = Import {
+            links: HashMap::new(),
+            report: ImportReport::default(),
+            progress,
+            path: real,
+        };
+        match import.tree(&mut builder, root) {
+            Ok(()) => {
+                let info = builder.finish()?;
+                import.report.elapsed_us =
+                    u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
+                Ok((info, import.report))
+            }
+            Err(error) => {
+                builder.abandon()?;
+                Err(error)
+            }
+        }
+    }
+}
+
+/// A directory being read: the names in it still to do.
+struct Frame {
+    fd: OwnedFd,
+    ino: Ino,
+    names: Vec<Vec<u8>>,
+}
+
+struct Import<'a> {
+    /// Files with several names: device and inode to the number they have here.
+    links: HashMap<(u64, u64), Ino>,
+    report: ImportReport,
+    progress: &'a mut dyn FnMut(&ImportProgress),
+    /// Where the walk is, for errors.
+    path: PathBuf,
+}
+
+impl Import<'_> {
+    /// Walks the tree depth first. One descriptor a level is open.
+    fn tree(&mut self, builder: &mut Builder<'_>, root: OwnedFd) -> Result<(), ImportError> {
+        let stat = rustix::fs::fstat(&root).map_err(self.entry("stat"))?;
+        let file = self.new_file(&stat, FileKind::Directory, root.as_fd(), None)?;
+        builder.root(&file).map_err(self.build())?;
+        self.report.directories += 1;
+        let names = self.names(&root)?;
+        let mut stack = vec![Frame {
+            fd: root,
+            ino: Ino::ROOT,
+            names,
+        }];
+        while let Some(frame) = stack.last_mut() {
+            let Some(name) = frame.names.pop() else {
+                stack.pop();
+                self.path.pop();
+                continue;
+            };
+            self.path.push(OsStr::from_bytes(&name));
+            match self.one(builder, frame.fd.as_fd(), frame.ino, &name)? {
+                Some(child) => stack.push(child),
+                None => {
+                    self.path.pop();
+                }
+            }
+            let files = self.report.files
+                + self.report.directories
+                + self.report.symlinks
+                + self.report.special;
+            (self.progress)(&ImportProgress {
+                files,
+                bytes: self.report.bytes,
+            });
+        }
+        Ok(())
+    }
+
+    /// Takes one name in; a directory comes back as the next frame.
+    fn one(
+        &mut self,
+        builder: &mut Builder<'_>,
+        at: BorrowedFd<'_>,
+        parent: Ino,
+        name: &[u8],
+    ) -> Result<Option<Frame>, ImportError> {
+        let stat = statat(at, name, AtFlags::SYMLINK_NOFOLLOW).map_err(self.entry("stat"))?;
+        let kind = FileKind::from_mode(stat.st_mode)
+            .ok_or_else(|| self.entry("import the unknown kind of")(rustix::io::Errno::INVAL))?;
+        let key = (stat.st_dev, stat.st_ino);
+        let linked = kind != FileKind::Directory && stat.st_nlink > 1;
+        if linked && let Some(&ino) = self.links.get(&key) {
+            builder.link(parent, name, ino).map_err(self.build())?;
+            self.report.hard_links += 1;
+            return Ok(None);
+        }
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let mut next = None;
+        let (ino, size) = match kind {
+            FileKind::Directory => {
+                let flags = flags | OFlags::DIRECTORY;
+                let fd = openat(at, name, flags, Mode::empty()).map_err(self.entry("open"))?;
+                let file = self.new_file(&stat, kind, fd.as_fd(), None)?;
+                let added = builder.add(parent, name, &file, NewContents::Hole(0));
+                let (ino, _) = added.map_err(self.build())?;
+                let names = self.names(&fd)?;
+                next = Some(Frame { fd, ino, names });
+                self.report.directories += 1;
+                (ino, 0)
+            }
+            FileKind::File => {
+                let fd = openat(at, name, flags, Mode::empty()).map_err(self.entry("open"))?;
+                // What was opened may be another file than the one looked at.
+                let stat = rustix::fs::fstat(&fd).map_err(self.entry("stat"))?;
+                if FileKind::from_mode(stat.st_mode) != Some(kind) {
+                    return Err(self.entry("import the changing")(rustix::io::Errno::STALE));
+                }
+                let file = self.new_file(&stat, kind, fd.as_fd(), None)?;
+                let source = File::from(fd);
+                self.report.files += 1;
+                builder
+                    .add(parent, name, &file, NewContents::File(&source))
+                    .map_err(self.build())?
+            }
+            FileKind::Symlink => {
+                let target = readlinkat(at, name, Vec::new()).map_err(self.entry("read"))?;
+                let file = self.new_file(&stat, kind, at, Some(name))?;
+                self.report.symlinks += 1;
+                let contents = NewContents::Bytes(target.as_bytes());
+                let (ino, _) = builder
+                    .add(parent, name, &file, contents)
+                    .map_err(self.build())?;
+                (ino, 0)
+            }
+            _ => {
+                let file = self.new_file(&stat, kind, at, Some(name))?;
+                self.report.special += 1;
+                let added = builder.add(parent, name, &file, NewContents::Hole(0));
+                (added.map_err(self.build())?.0, 0)
+            }
+        };
+        self.report.bytes += size;
+        if linked {
+            self.links.insert(key, ino);
+        }
+        Ok(next)
+    }
+
+    fn names(&self, fd: &OwnedFd) -> Result<Vec<Vec<u8>>, ImportError> {
+        let mut names = Vec::new();
+        for entry in Dir::read_from(fd).map_err(self.entry("list"))? {
+            let entry = entry.map_err(self.entry("list"))?;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." {
+                names.push(name.to_vec());
+            }
+        }
+        Ok(names)
+    }
+
+    fn new_file(
+        &self,
+        stat: &Stat,
+        kind: FileKind,
+        fd: BorrowedFd<'_>,
+        name: Option<&[u8]>,
+    ) -> Result<NewFile, ImportError> {
+        let time = |secs: i64, nanos: u64| Timestamp {
+            secs,
+            nanos: u32::try_from(nanos).unwrap_or(0).min(999_999_999),
+        };
+        let device = matches!(kind, FileKind::CharDevice | FileKind::BlockDevice);
+        Ok(NewFile {
+            kind,
+            perm: (stat.st_mode & 0o7777) as u16,
+            uid: stat.st_uid,
+            gid: stat.st_gid,
+            rdev: if device {
+                kernel_device(stat.st_rdev)
+            } else {
+                0
+            },
+            atime: time(stat.st_atime, stat.st_atime_nsec),
+            mtime: time(stat.st_mtime, stat.st_mtime_nsec),
+            xattrs: self.xattrs(fd, name)?,
+        })
+    }
+
+    /// Extended attributes of an open file, or of a name that cannot be opened (a link, a device).
+    fn xattrs(
+        &self,
+        fd: BorrowedFd<'_>,
+        name: Option<&[u8]>,
+    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>, ImportError> {
+        use rustix::fs::{fgetxattr, flistxattr, lgetxattr, llistxattr};
+        use rustix::io::Errno;
+        let mut path = format!("/proc/self/fd/{}/", fd.as_raw_fd()).into_bytes();
+        path.extend_from_slice(name.unwrap_or_default());
+        let mut list = vec![0; 64 << 10];
+        let listed = match name {
+            Some(_) => llistxattr(&path[..], &mut list[..]),
+            None => flistxattr(fd, &mut list[..]),
+        };
+        let len = match listed {
+            Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
+            other => other.map_err(self.entry("list the attributes of"))?,
+        };
+        let mut found = Vec::new();
+        for attribute in list[..len]
+            .split(|&byte| byte == 0)
+            .filter(|name| !name.is_empty())
+        {
+            let wanted = [
+                &b"user."[..],
+                b"trusted.",
+                b"security.",
+                b"system.posix_acl_",
+            ]
+            .iter()
+            .any(|prefix| attribute.starts_with(prefix));
+            if !wanted {
+                continue;
+            }
+            let mut value = vec![0; 64 << 10];
+            let got = match name {
+                Some(_) => lgetxattr(&path[..], attribute, &mut value[..]),
+                None => fgetxattr(fd, attribute, &mut value[..]),
+            };
+            match got {
+                // Removed since it was listed.
+                Err(Errno::NODATA) => {}
+                other => {
+                    value.truncate(other.map_err(self.entry("read the attributes of"))?);
+                    found.push((attribute.to_vec(), value));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn entry(&self, action: &'static str) -> impl FnOnce(rustix::io::Errno) -> ImportError + use<> {
+        let path = self.path.clone();
+        move |errno| ImportError::Entry {
+            action,
+            path,
+            source: errno.into(),
+        }
+    }
+
+    fn build(&self) -> impl FnOnce(BuildError) -> ImportError + use<> {
+        let path = self.path.clone();
+        move |source| ImportError::Build { path, source }
+    }
+}
+
+/// A device number in the kernel's 32-bit encoding (`new_encode_dev` in `linux/kdev_t.h`).
+fn kernel_device(device: u64) -> u32 {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    (minor & 0xff) | (major << 8) | ((minor & !0xff) << 12)
+}

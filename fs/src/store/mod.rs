@@ -1,0 +1,92 @@
+//! A store: one directory with everything of one installation, and what can be done to its
+//! workspaces and snapshots.
+//!
+//! Invariants: one process has a store open (a lock file with its process id); each operation
+//! takes effect whole or not at all; operations on one workspace are serialised by its control
+//! mutex, names of workspaces by the catalog's unique index and the names mutex.
+
+mod builder;
+mod chores;
+mod control;
+mod fork;
+mod import;
+mod mounts;
+mod open;
+mod rollback;
+mod snapshots;
+mod types;
+mod views;
+mod workspaces;
+
+use std::path::Path;
+use std::sync::Arc;
+
+pub use builder::{BuildError, Builder, NewContents, NewFile};
+pub use fork::ForkError;
+pub use import::ImportError;
+pub use open::OpenError;
+pub use rollback::RollbackError;
+pub use snapshots::{FindError, SnapshotError};
+pub use types::{
+    Fidelity, ForkSource, ImportProgress, ImportReport, MountRecord, MountTarget, RollbackReport,
+    SnapshotFilter, SnapshotInfo, SnapshotOptions, StoreInfo, WorkspaceInfo,
+};
+pub use workspaces::WorkspaceError;
+
+use crate::catalog::{CatalogError, FORMAT};
+use crate::core::Core;
+
+/// An open store. Shared as `Arc<Store>`.
+pub struct Store {
+    id: String,
+    created_at: i64,
+    controls: control::Controls,
+    // Finishes what is queued before the rest goes.
+    #[expect(dead_code, reason = "held for its Drop")]
+    chores: chores::Chores,
+    core: Arc<Core>,
+    _lock: open::Lock,
+}
+
+impl Store {
+    /// Where the store is.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.core.dir
+    }
+
+    /// The store's random id.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Identity and counts.
+    ///
+    /// # Errors
+    /// When the catalog cannot be read.
+    pub fn info(&self) -> Result<StoreInfo, CatalogError> {
+        let summary = self.core.catalog.summary()?;
+        Ok(StoreInfo {
+            id: self.id.clone(),
+            dir: self.core.dir.clone(),
+            format: FORMAT,
+            created_at: types::rfc3339(self.created_at),
+            workspaces: summary.workspaces,
+            snapshots: summary.snapshots,
+            layers: summary.layers,
+            objects: summary.objects,
+            catalog_bytes: self.core.catalog.bytes_on_disk(),
+            reflink: Some(self.core.objects.can_reflink()),
+        })
+    }
+
+    /// Makes everything acknowledged so far survive power loss.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub fn sync(&self) -> Result<(), crate::dispatch::OpError> {
+        self.core.objects.sync_all()?;
+        Ok(self.core.catalog.sync()?)
+    }
+}

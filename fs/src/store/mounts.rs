@@ -1,0 +1,60 @@
+//! Remembering mounts, so that a daemon started after a crash can restore them.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use super::Store;
+use super::types::{MountRecord, MountTarget};
+use crate::catalog::CatalogError;
+use crate::change::{Change, Row};
+
+impl Store {
+    /// Remembers a mount, in place of another at the same directory.
+    ///
+    /// # Errors
+    /// When the catalog cannot be changed.
+    pub fn record_mount(&self, mount: &MountRecord) -> Result<(), CatalogError> {
+        let (workspace, snapshot) = match &mount.target {
+            MountTarget::Workspace(id) => (Some(*id), None),
+            MountTarget::Snapshot(id) => (None, Some(id.clone())),
+        };
+        let dir = mount.dir.as_os_str().as_bytes().to_vec();
+        self.core.catalog.apply(&Change::from(Row::PutMount {
+            dir,
+            workspace,
+            snapshot,
+        }))
+    }
+
+    /// Forgets a mount; one that is not known is fine.
+    ///
+    /// # Errors
+    /// When the catalog cannot be changed.
+    pub fn forget_mount(&self, dir: &Path) -> Result<(), CatalogError> {
+        let dir = dir.as_os_str().as_bytes().to_vec();
+        self.core
+            .catalog
+            .apply(&Change::from(Row::DropMount { dir }))
+    }
+
+    /// Mounts that were recorded and not forgotten.
+    ///
+    /// # Errors
+    /// When the catalog cannot be read.
+    pub fn recorded_mounts(&self) -> Result<Vec<MountRecord>, CatalogError> {
+        let rows = self.core.catalog.mounts()?;
+        let records = rows.into_iter().filter_map(|row| {
+            let target = match (row.workspace, row.snapshot) {
+                (Some(id), _) => MountTarget::Workspace(id),
+                (None, Some(id)) => MountTarget::Snapshot(id),
+                (None, None) => return None,
+            };
+            Some(MountRecord {
+                target,
+                dir: PathBuf::from(OsStr::from_bytes(&row.dir)),
+            })
+        });
+        Ok(records.collect())
+    }
+}

@@ -1,0 +1,386 @@
+//! Making, opening and inspecting a store.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rustix::fs::FlockOperation;
+use thiserror::Error;
+
+use super::chores::Chores;
+use super::types::{StoreInfo, rfc3339};
+use super::{Store, control};
+use crate::catalog::{APPLICATION_ID, Catalog, CatalogError, FORMAT, size_on_disk};
+use crate::change::{Change, Row};
+use crate::contents::{ContentsError, Objects};
+use crate::core::{Core, Numbers};
+use crate::dispatch::OpError;
+use crate::engine::{now_ns, reap_unlinked, remove_doomed};
+use crate::id::LayerId;
+use crate::layers::{SharedLayers, TreeError};
+
+/// Name of the catalog file in a store.
+const CATALOG: &str = "catalog.db";
+/// Name of the lock file in a store; holds the owner's process id as text.
+const LOCK: &str = "lock";
+
+/// Why a store could not be made or opened. It was not changed.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    /// There is a store already.
+    #[error("{dir} is a store already")]
+    Exists {
+        /// Where.
+        dir: PathBuf,
+    },
+    /// The directory holds something else.
+    #[error("{dir} is not empty and not a store")]
+    NotEmpty {
+        /// Where.
+        dir: PathBuf,
+    },
+    /// There is no store.
+    #[error("there is no store in {dir}")]
+    NotFound {
+        /// Where.
+        dir: PathBuf,
+    },
+    /// Another process has the store open.
+    #[error("the store {dir} is in use by process {}", pid.map_or("unknown".into(), |pid| pid.to_string()))]
+    Locked {
+        /// Where.
+        dir: PathBuf,
+        /// Who, if it says.
+        pid: Option<u32>,
+    },
+    /// The catalog was written by a newer Floe.
+    #[error("the store {dir} has format {found}; this program knows formats up to {known}")]
+    Newer {
+        /// Where.
+        dir: PathBuf,
+        /// Format of the catalog.
+        found: u32,
+        /// Newest format known.
+        known: u32,
+    },
+    /// The catalog is no catalog.
+    #[error("the catalog of the store {dir} is damaged: {what}")]
+    Damaged {
+        /// Where.
+        dir: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+    /// The store cannot be read or written.
+    #[error("cannot {action} {path}")]
+    Access {
+        /// What was tried.
+        action: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// The system's error.
+        #[source]
+        source: io::Error,
+    },
+    /// The catalog failed.
+    #[error("cannot open the catalog of the store {dir}")]
+    Catalog {
+        /// Where.
+        dir: PathBuf,
+        /// Why.
+        #[source]
+        source: CatalogError,
+    },
+    /// The objects directory failed.
+    #[error("cannot use the objects of the store {dir}")]
+    Contents {
+        /// Where.
+        dir: PathBuf,
+        /// Why.
+        #[source]
+        source: ContentsError,
+    },
+    /// What a crash left behind could not be put in order.
+    #[error("cannot recover the store {dir}")]
+    Recover {
+        /// Where.
+        dir: PathBuf,
+        /// Why.
+        #[source]
+        source: Box<OpError>,
+    },
+}
+
+fn access(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> OpenError {
+    let path = path.to_owned();
+    move |source| OpenError::Access {
+        action,
+        path,
+        source,
+    }
+}
+
+/// Keeps other processes out of the store while it exists.
+pub(super) struct Lock {
+    _file: File,
+}
+
+impl Lock {
+    fn take(dir: &Path) -> Result<Self, OpenError> {
+        let path = dir.join(LOCK);
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)
+            .map_err(access("write to", &path))?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let mut pid = String::new();
+                file.read_to_string(&mut pid)
+                    .map_err(access("read", &path))?;
+                return Err(OpenError::Locked {
+                    dir: dir.to_owned(),
+                    pid: pid.trim().parse().ok(),
+                });
+            }
+            Err(errno) => return Err(access("lock", &path)(errno.into())),
+        }
+        file.set_len(0)
+            .and_then(|()| file.rewind())
+            .and_then(|()| writeln!(file, "{}", std::process::id()))
+            .map_err(access("write to", &path))?;
+        Ok(Self { _file: file })
+    }
+}
+
+/// What the first 100 bytes of a catalog say, without SQLite.
+struct Header {
+    format: u32,
+}
+
+impl Header {
+    fn read(dir: &Path) -> Result<Self, OpenError> {
+        let path = dir.join(CATALOG);
+        let damaged = |what: &str| OpenError::Damaged {
+            dir: dir.to_owned(),
+            what: what.to_owned(),
+        };
+        let file = match File::open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(OpenError::NotFound {
+                    dir: dir.to_owned(),
+                });
+            }
+            other => other.map_err(access("read", &path))?,
+        };
+        let mut header = [0_u8; 100];
+        file.read_exact_at(&mut header, 0)
+            .map_err(|_| damaged("it is too short"))?;
+        let number = |at: usize| {
+            u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
+        };
+        if &header[..16] != b"SQLite format 3\0" {
+            return Err(damaged("it is not an SQLite database"));
+        }
+        if number(68) != APPLICATION_ID.cast_unsigned() {
+            return Err(damaged("it is the database of another program"));
+        }
+        let format = number(60);
+        if format == 0 {
+            return Err(damaged("it has no format number"));
+        }
+        if format > FORMAT {
+            return Err(OpenError::Newer {
+                dir: dir.to_owned(),
+                found: format,
+                known: FORMAT,
+            });
+        }
+        Ok(Self { format })
+    }
+}
+
+impl Store {
+    /// Makes a store in a directory that does not exist or is empty.
+    ///
+    /// # Errors
+    /// [`OpenError::Exists`], [`OpenError::NotEmpty`], or what the system says.
+    pub fn init(dir: &Path) -> Result<StoreInfo, OpenError> {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(dir)
+            .map_err(access("make the directory", dir))?;
+        let dir = &dir.canonicalize().map_err(access("find", dir))?;
+        let _lock = {
+            // The lock file of an interrupted or concurrent init is no obstacle.
+            let mut entries = std::fs::read_dir(dir).map_err(access("read", dir))?;
+            let ours = [CATALOG, LOCK, "objects", "run", "catalog.new"];
+            let foreign = entries
+                .any(|entry| entry.is_ok_and(|e| !ours.iter().any(|name| e.file_name() == *name)));
+            match (Header::read(dir), foreign) {
+                (Ok(_) | Err(OpenError::Newer { .. }), _) => {
+                    return Err(OpenError::Exists { dir: dir.clone() });
+                }
+                (_, true) => return Err(OpenError::NotEmpty { dir: dir.clone() }),
+                (Err(OpenError::NotFound { .. }), false) => Lock::take(dir)?,
+                (Err(error), false) => return Err(error),
+            }
+        };
+        if dir.join(CATALOG).exists() {
+            // Somebody else's init finished while this one waited for nothing.
+            return Err(OpenError::Exists { dir: dir.clone() });
+        }
+        for part in ["objects", "run"] {
+            let part = dir.join(part);
+            let made = DirBuilder::new().recursive(true).mode(0o700).create(&part);
+            made.map_err(access("make the directory", &part))?;
+        }
+        std::fs::set_permissions(dir, std::os::unix::fs::PermissionsExt::from_mode(0o700))
+            .map_err(access("set the mode of", dir))?;
+        let id = getrandom::u64().map_err(|source| {
+            access("draw random bytes for", dir)(io::Error::other(source.to_string()))
+        })?;
+        let catalog = |source| OpenError::Catalog {
+            dir: dir.clone(),
+            source,
+        };
+        Catalog::create(&dir.join(CATALOG), &format!("{id:016x}"), now_ns()).map_err(catalog)?;
+        File::open(dir)
+            .and_then(|dir| dir.sync_all())
+            .map_err(access("sync", dir))?;
+        Self::inspect(dir)
+    }
+
+    /// Reads a store's identity and counts without opening it; another process may be using it.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn inspect(dir: &Path) -> Result<StoreInfo, OpenError> {
+        let header = Header::read(dir)?;
+        let path = dir.join(CATALOG);
+        let catalog = |source| OpenError::Catalog {
+            dir: dir.to_owned(),
+            source,
+        };
+        let summary = Catalog::peek(&path)
+            .and_then(|peek| peek.summary())
+            .map_err(catalog)?;
+        Ok(StoreInfo {
+            id: summary.store_id,
+            dir: dir.to_owned(),
+            format: header.format,
+            created_at: rfc3339(summary.created_at),
+            workspaces: summary.workspaces,
+            snapshots: summary.snapshots,
+            layers: summary.layers,
+            objects: summary.objects,
+            catalog_bytes: size_on_disk(&path),
+            reflink: None,
+        })
+    }
+
+    /// Opens a store for this process alone, and puts in order what a crash left behind.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn open(dir: &Path) -> Result<Arc<Self>, OpenError> {
+        Header::read(dir)?;
+        let dir = dir.canonicalize().map_err(access("find", dir))?;
+        let lock = Lock::take(&dir)?;
+        // Again, now that nobody else can be migrating it.
+        let header = Header::read(&dir)?;
+        let path = dir.join(CATALOG);
+        let crashed = size_on_disk(&path) > std::fs::metadata(&path).map_or(0, |meta| meta.len());
+        let catalog_error = |source| match &source {
+            CatalogError::Sqlite { source: sqlite, .. }
+                if matches!(
+                    sqlite.sqlite_error_code(),
+                    Some(rusqlite::ErrorCode::DatabaseCorrupt | rusqlite::ErrorCode::NotADatabase)
+                ) =>
+            {
+                OpenError::Damaged {
+                    dir: dir.clone(),
+                    what: sqlite.to_string(),
+                }
+            }
+            CatalogError::Damaged { what } => OpenError::Damaged {
+                dir: dir.clone(),
+                what: what.clone(),
+            },
+            _ => OpenError::Catalog {
+                dir: dir.clone(),
+                source,
+            },
+        };
+        let contents_error = |source| OpenError::Contents {
+            dir: dir.clone(),
+            source,
+        };
+        let catalog = Arc::new(Catalog::open(&path, header.format).map_err(catalog_error)?);
+        let summary = catalog.summary().map_err(catalog_error)?;
+        let objects = Objects::open(&Core::objects_dir(&dir)).map_err(contents_error)?;
+        if crashed {
+            // Which objects the last process had written and not synced is not known any more.
+            objects.sync_all().map_err(contents_error)?;
+        }
+        let layers = SharedLayers::default();
+        let mut last = LayerId(0);
+        for layer in catalog.layers().map_err(catalog_error)? {
+            layers
+                .add(layer.id, layer.parent)
+                .map_err(|error: TreeError| OpenError::Damaged {
+                    dir: dir.clone(),
+                    what: error.to_string(),
+                })?;
+            last = layer.id;
+        }
+        let numbers = Numbers::open(&catalog, last).map_err(catalog_error)?;
+        let core = Arc::new(Core {
+            dir: dir.clone(),
+            catalog,
+            objects,
+            layers,
+            numbers,
+            chores: Mutex::new(None),
+        });
+        recover(&core).map_err(|source| OpenError::Recover {
+            dir: dir.clone(),
+            source: Box::new(source),
+        })?;
+        let chores = Chores::start(&core).map_err(access("start a thread for", &dir))?;
+        Ok(Arc::new(Self {
+            id: summary.store_id,
+            created_at: summary.created_at,
+            controls: control::Controls::default(),
+            chores,
+            core,
+            _lock: lock,
+        }))
+    }
+}
+
+/// Puts in order what a crash left behind; each step is safe to repeat.
+fn recover(core: &Core) -> Result<(), OpError> {
+    for workspace in core.catalog.workspaces(None)? {
+        reap_unlinked(core, workspace.layer)?;
+    }
+    for layer in core.catalog.abandoned_layers()? {
+        core.catalog
+            .apply(&Change::from(Row::DoomLayer { id: layer }))?;
+    }
+    remove_doomed(core)?;
+    for object in core.numbers.uncertain_objects() {
+        if !core.catalog.has_object(object)? {
+            core.objects.remove(object)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,85 @@
+//! Rolling a workspace back to a snapshot, in place and undoably.
+
+use std::time::Instant;
+
+use thiserror::Error;
+
+use super::snapshots::new_spec;
+use super::types::{RollbackReport, SnapshotOptions};
+use super::{FindError, SnapshotError, Store, WorkspaceError};
+use crate::engine::{FreezeError, finish, freeze_closed};
+
+/// Why a rollback failed.
+#[derive(Debug, Error)]
+pub enum RollbackError {
+    /// The workspace cannot be used.
+    #[error(transparent)]
+    Workspace(#[from] WorkspaceError),
+    /// The snapshot was not found.
+    #[error(transparent)]
+    Find(#[from] FindError),
+    /// The state before could not be kept.
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+    /// The layers could not be changed.
+    #[error("cannot roll the workspace '{workspace}' back")]
+    Freeze {
+        /// The workspace.
+        workspace: String,
+        /// Why.
+        #[source]
+        source: FreezeError,
+    },
+}
+
+impl Store {
+    /// Shows a snapshot's state in a workspace from now on. Any snapshot of the store will do. The
+    /// state before is kept as an automatic snapshot. Mounts stay, and what the kernel has cached
+    /// of the old state is dropped before the call returns.
+    ///
+    /// # Errors
+    /// [`RollbackError`].
+    pub fn rollback(
+        &self,
+        workspace: &str,
+        reference: &str,
+    ) -> Result<RollbackReport, RollbackError> {
+        let started = Instant::now();
+        let target = self.find_in(workspace, reference)?;
+        let options = SnapshotOptions {
+            message: Some(format!("before the rollback to {}", target.id)),
+            ..SnapshotOptions::default()
+        };
+        let (kept, elapsed_us) = self.with_control(workspace, |record, control| {
+            let spec = new_spec(record, &options, Some("rollback"), started)?;
+            match &control.view {
+                Some(view) => view.roll_back(&spec, target.layer).map(drop),
+                None => freeze_closed(&self.core, &spec, record.layer, target.layer),
+            }
+            .and_then(|()| finish(&self.core, &spec))
+            .map(|elapsed_us| (spec.id, elapsed_us))
+            .map_err(|source| RollbackError::Freeze {
+                workspace: record.name.clone(),
+                source,
+            })
+        })?;
+        let workspace = self.workspace(workspace)?;
+        Ok(RollbackReport {
+            workspace,
+            to: target.id,
+            kept,
+            elapsed_us,
+        })
+    }
+
+    /// A snapshot by reference, where a bare name means the workspace's own first.
+    fn find_in(&self, workspace: &str, reference: &str) -> Result<super::SnapshotInfo, FindError> {
+        if !reference.contains('/') {
+            match self.find_snapshot(&format!("{workspace}/{reference}")) {
+                Err(FindError::NotFound { .. }) => {}
+                other => return other,
+            }
+        }
+        self.find_snapshot(reference)
+    }
+}

@@ -1,0 +1,237 @@
+//! Taking, finding and listing snapshots.
+
+use std::time::Instant;
+
+use thiserror::Error;
+
+use super::control::Control;
+use super::types::{SnapshotFilter, SnapshotInfo, SnapshotOptions};
+use super::{Store, WorkspaceError};
+use crate::catalog::{CatalogError, SnapshotQuery, WorkspaceRecord};
+use crate::engine::{FreezeError, SnapshotSpec, finish, freeze_closed};
+use crate::id::SnapshotId;
+
+/// Shortest beginning of an id that can stand for it.
+const PREFIX_MIN: usize = 4;
+
+/// Why a snapshot could not be taken. The workspace goes on as it was.
+#[derive(Debug, Error)]
+pub enum SnapshotError {
+    /// The workspace cannot be used.
+    #[error(transparent)]
+    Workspace(#[from] WorkspaceError),
+    /// The workspace has a snapshot of that name.
+    #[error("the workspace '{workspace}' has a snapshot '{name}' already")]
+    NameTaken {
+        /// The workspace.
+        workspace: String,
+        /// The name.
+        name: String,
+    },
+    /// The layer could not be frozen.
+    #[error("cannot freeze the workspace '{workspace}'")]
+    Freeze {
+        /// The workspace.
+        workspace: String,
+        /// Why.
+        #[source]
+        source: FreezeError,
+    },
+    /// No random id could be drawn.
+    #[error("cannot draw a random id")]
+    Random(#[source] getrandom::Error),
+    /// The catalog failed.
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
+}
+
+/// Why a snapshot was not found.
+#[derive(Debug, Error)]
+pub enum FindError {
+    /// Nothing fits.
+    #[error("there is no snapshot '{reference}'")]
+    NotFound {
+        /// As asked for.
+        reference: String,
+    },
+    /// Several fit.
+    #[error("'{reference}' can mean several snapshots")]
+    Ambiguous {
+        /// As asked for.
+        reference: String,
+        /// Some that fit, as `WORKSPACE/NAME` or id.
+        candidates: Vec<String>,
+    },
+    /// The catalog failed.
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
+}
+
+/// What a new snapshot is besides its workspace.
+pub(super) fn new_spec(
+    record: &WorkspaceRecord,
+    options: &SnapshotOptions,
+    automatic: Option<&'static str>,
+    started: Instant,
+) -> Result<SnapshotSpec, SnapshotError> {
+    Ok(SnapshotSpec {
+        id: SnapshotId::random().map_err(SnapshotError::Random)?,
+        workspace: record.id,
+        name: options.name.as_ref().map(ToString::to_string),
+        message: options.message.clone(),
+        automatic,
+        labels: options.labels.clone(),
+        durable: options.durable,
+        started,
+    })
+}
+
+impl Store {
+    /// Freezes a workspace as it is now. Constant time: everything acknowledged before the call is
+    /// in the snapshot, nothing begun after its return is.
+    ///
+    /// # Errors
+    /// [`SnapshotError`].
+    pub fn snapshot(
+        &self,
+        workspace: &str,
+        options: &SnapshotOptions,
+    ) -> Result<SnapshotInfo, SnapshotError> {
+        let started = Instant::now();
+        self.with_control(workspace, |record, control| {
+            self.snapshot_locked(record, control, options, None, started)
+        })
+    }
+
+    pub(super) fn snapshot_locked(
+        &self,
+        record: &WorkspaceRecord,
+        control: &mut Control,
+        options: &SnapshotOptions,
+        automatic: Option<&'static str>,
+        started: Instant,
+    ) -> Result<SnapshotInfo, SnapshotError> {
+        let spec = new_spec(record, options, automatic, started)?;
+        let failed = |source: FreezeError| match (&source, &spec.name) {
+            (FreezeError::Catalog(error), Some(name)) if error.is_conflict() => {
+                SnapshotError::NameTaken {
+                    workspace: record.name.clone(),
+                    name: name.clone(),
+                }
+            }
+            _ => SnapshotError::Freeze {
+                workspace: record.name.clone(),
+                source,
+            },
+        };
+        let frozen = match &control.view {
+            Some(view) => view.freeze(&spec),
+            None => {
+                freeze_closed(&self.core, &spec, record.layer, record.layer).map(|()| record.layer)
+            }
+        };
+        frozen.map_err(failed)?;
+        let elapsed_us = finish(&self.core, &spec).map_err(failed)?;
+        let mut info = self.find_by_id(&spec.id)?;
+        info.elapsed_us = elapsed_us;
+        Ok(info)
+    }
+
+    fn find_by_id(&self, id: &SnapshotId) -> Result<SnapshotInfo, CatalogError> {
+        let query = SnapshotQuery {
+            id_prefix: Some(id.as_str()),
+            ..SnapshotQuery::default()
+        };
+        let found = self
+            .core
+            .catalog
+            .snapshots(&query)?
+            .pop()
+            .map(SnapshotInfo::from);
+        found.ok_or_else(|| CatalogError::Damaged {
+            what: format!("snapshot {id} has no row"),
+        })
+    }
+
+    /// Snapshots that match, newest first.
+    ///
+    /// # Errors
+    /// [`SnapshotError::Workspace`] when the filter names a workspace that neither exists nor has
+    /// left snapshots behind.
+    pub fn snapshots(&self, filter: &SnapshotFilter) -> Result<Vec<SnapshotInfo>, SnapshotError> {
+        let query = SnapshotQuery {
+            workspace_name: filter.workspace.as_deref(),
+            name: filter.name.as_deref(),
+            labels: Some(&filter.labels),
+            limit: filter.limit,
+            ..SnapshotQuery::default()
+        };
+        let found = self.core.catalog.snapshots(&query)?;
+        if found.is_empty()
+            && let Some(workspace) = &filter.workspace
+        {
+            let any = SnapshotQuery {
+                workspace_name: Some(workspace),
+                limit: Some(1),
+                ..SnapshotQuery::default()
+            };
+            if self.core.catalog.snapshots(&any)?.is_empty() {
+                self.workspace(workspace)?;
+            }
+        }
+        Ok(found.into_iter().map(SnapshotInfo::from).collect())
+    }
+
+    /// The snapshot that a text means: an id, the unique beginning of one (four digits or more), a
+    /// name that only one snapshot has, or `WORKSPACE/NAME`.
+    ///
+    /// # Errors
+    /// [`FindError`].
+    pub fn find_snapshot(&self, reference: &str) -> Result<SnapshotInfo, FindError> {
+        let search = |query: SnapshotQuery<'_>| self.core.catalog.snapshots(&query);
+        let some = Some(8);
+        let by_name = match reference.split_once('/') {
+            Some((workspace, name)) => search(SnapshotQuery {
+                workspace_name: Some(workspace),
+                name: Some(name),
+                limit: some,
+                ..SnapshotQuery::default()
+            })?,
+            None => search(SnapshotQuery {
+                name: Some(reference),
+                limit: some,
+                ..SnapshotQuery::default()
+            })?,
+        };
+        let mut found = by_name;
+        if SnapshotId::is_prefix(reference) && reference.len() >= PREFIX_MIN {
+            let by_id = search(SnapshotQuery {
+                id_prefix: Some(reference),
+                limit: some,
+                ..SnapshotQuery::default()
+            })?;
+            if reference.len() == SnapshotId::DIGITS && !by_id.is_empty() {
+                // A full id means itself, whatever names exist.
+                found = by_id;
+            } else if found.is_empty() {
+                found = by_id;
+            }
+        }
+        if found.len() > 1 {
+            let candidates = found.iter().map(|snapshot| match &snapshot.name {
+                Some(name) if name == reference => format!("{}/{name}", snapshot.workspace),
+                _ => snapshot.id.to_string(),
+            });
+            return Err(FindError::Ambiguous {
+                reference: reference.to_owned(),
+                candidates: candidates.collect(),
+            });
+        }
+        found
+            .pop()
+            .map(SnapshotInfo::from)
+            .ok_or_else(|| FindError::NotFound {
+                reference: reference.to_owned(),
+            })
+    }
+}

@@ -1,0 +1,228 @@
+//! What the store tells about itself. Serialised as the JSON of the command line and the API:
+//! fields are only ever added.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::catalog::{SnapshotRecord, WorkspaceRecord};
+use crate::id::{LayerId, SnapshotId, SnapshotName, WorkspaceId};
+
+/// Identity and counts of a store.
+#[derive(Clone, Debug, Serialize)]
+pub struct StoreInfo {
+    /// Random id, 16 hexadecimal digits.
+    pub id: String,
+    /// Where it is.
+    pub dir: PathBuf,
+    /// Format of the catalog.
+    pub format: u32,
+    /// When it was made, RFC 3339.
+    pub created_at: String,
+    /// Workspaces.
+    pub workspaces: u64,
+    /// Snapshots.
+    pub snapshots: u64,
+    /// Layers, live and frozen.
+    pub layers: u64,
+    /// Files in `objects/`.
+    pub objects: u64,
+    /// Size of the catalog and its log.
+    pub catalog_bytes: u64,
+    /// Whether the disk can share extents between files (FICLONE); unknown without writing to it.
+    pub reflink: Option<bool>,
+}
+
+/// A workspace.
+#[derive(Clone, Debug, Serialize)]
+pub struct WorkspaceInfo {
+    /// Its id, stable across renames.
+    #[serde(skip)]
+    pub id: WorkspaceId,
+    /// Name.
+    pub name: String,
+    /// Its live layer.
+    pub layer: LayerId,
+    /// Snapshots taken of it.
+    pub snapshot_count: u64,
+    /// Allocated bytes of the files visible in it, shared or not.
+    pub bytes: u64,
+    /// When it was made, RFC 3339.
+    pub created_at: String,
+    /// The snapshot it was forked from.
+    pub forked_from: Option<SnapshotId>,
+}
+
+/// What a snapshot can bring back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Fidelity {
+    /// Files.
+    #[serde(rename = "filesystem")]
+    Filesystem,
+}
+
+/// A snapshot.
+#[derive(Clone, Debug, Serialize)]
+pub struct SnapshotInfo {
+    /// Id.
+    pub id: SnapshotId,
+    /// Workspace it was taken of.
+    pub workspace: String,
+    /// Name, if it was given one.
+    pub name: Option<String>,
+    /// Message, if it was given one.
+    pub message: Option<String>,
+    /// Labels.
+    pub labels: BTreeMap<String, String>,
+    /// The snapshot below it.
+    pub parent: Option<SnapshotId>,
+    /// When it was taken, RFC 3339.
+    pub created_at: String,
+    /// How long it took, in microseconds: from the request to the moment it is in force (with
+    /// `durable`: on disk).
+    pub elapsed_us: u64,
+    /// Whether the caller waited for the disk.
+    pub durable: bool,
+    /// What it can bring back.
+    pub fidelity: Fidelity,
+    /// Why Floe took it by itself: `fork` or `rollback`.
+    pub automatic: Option<String>,
+    /// Its frozen layer.
+    pub layer: LayerId,
+}
+
+/// How to take a snapshot.
+#[derive(Clone, Debug, Default)]
+pub struct SnapshotOptions {
+    /// Name, unique in the workspace.
+    pub name: Option<SnapshotName>,
+    /// Message.
+    pub message: Option<String>,
+    /// Labels.
+    pub labels: BTreeMap<String, String>,
+    /// Wait until it would survive power loss.
+    pub durable: bool,
+}
+
+/// Which snapshots to list. Conditions are joined by "and".
+#[derive(Clone, Debug, Default)]
+pub struct SnapshotFilter {
+    /// Of this workspace.
+    pub workspace: Option<String>,
+    /// With this name.
+    pub name: Option<String>,
+    /// With all of these labels.
+    pub labels: BTreeMap<String, String>,
+    /// At most so many.
+    pub limit: Option<usize>,
+}
+
+/// What to fork.
+#[derive(Clone, Debug)]
+pub enum ForkSource {
+    /// A workspace as it is now; takes an automatic snapshot of it.
+    Workspace(String),
+    /// A snapshot.
+    Snapshot(SnapshotId),
+}
+
+/// What a rollback did.
+#[derive(Clone, Debug, Serialize)]
+pub struct RollbackReport {
+    /// The workspace afterwards.
+    pub workspace: WorkspaceInfo,
+    /// The snapshot it shows now.
+    pub to: SnapshotId,
+    /// The automatic snapshot that keeps the state before.
+    pub kept: SnapshotId,
+    /// How long it took, in microseconds.
+    pub elapsed_us: u64,
+}
+
+/// How far an import is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImportProgress {
+    /// Files of any kind taken in.
+    pub files: u64,
+    /// Bytes of contents taken in.
+    pub bytes: u64,
+}
+
+/// What an import took in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImportReport {
+    /// Regular files.
+    pub files: u64,
+    /// Directories, the root included.
+    pub directories: u64,
+    /// Symbolic links.
+    pub symlinks: u64,
+    /// Further names of files counted already.
+    pub hard_links: u64,
+    /// Devices, FIFOs and sockets.
+    pub special: u64,
+    /// Bytes of contents.
+    pub bytes: u64,
+    /// How long it took, in microseconds.
+    pub elapsed_us: u64,
+}
+
+/// What is mounted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MountTarget {
+    /// A workspace.
+    Workspace(WorkspaceId),
+    /// A snapshot, read-only.
+    Snapshot(SnapshotId),
+}
+
+/// A mount that a new daemon should restore.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountRecord {
+    /// What.
+    pub target: MountTarget,
+    /// Where.
+    pub dir: PathBuf,
+}
+
+/// Nanoseconds since the epoch as RFC 3339 in UTC with microseconds.
+pub(crate) fn rfc3339(ns: i64) -> String {
+    match jiff::Timestamp::from_nanosecond(i128::from(ns)) {
+        Ok(time) => format!("{time:.6}"),
+        Err(_) => format!("@{ns}ns"),
+    }
+}
+
+impl WorkspaceInfo {
+    pub(super) fn new(record: WorkspaceRecord, snapshot_count: u64) -> Self {
+        Self {
+            id: record.id,
+            name: record.name,
+            layer: record.layer,
+            snapshot_count,
+            bytes: record.bytes,
+            created_at: rfc3339(record.created_at),
+            forked_from: record.forked_from,
+        }
+    }
+}
+
+impl From<SnapshotRecord> for SnapshotInfo {
+    fn from(record: SnapshotRecord) -> Self {
+        Self {
+            id: record.id,
+            workspace: record.workspace,
+            name: record.name,
+            message: record.message,
+            labels: record.labels,
+            parent: record.parent,
+            created_at: rfc3339(record.created_at),
+            elapsed_us: record.elapsed_us,
+            durable: record.durable,
+            fidelity: Fidelity::Filesystem,
+            automatic: record.automatic,
+            layer: record.layer,
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Opening workspaces and snapshots as file systems.
+
+use std::sync::Arc;
+
+use super::{FindError, Store, WorkspaceError};
+use crate::engine::{View, ViewTarget};
+use crate::id::SnapshotId;
+
+impl Store {
+    /// The view of a workspace; everyone who opens it shares one.
+    ///
+    /// # Errors
+    /// [`WorkspaceError::NotFound`].
+    pub fn open_live(&self, workspace: &str) -> Result<Arc<View>, WorkspaceError> {
+        self.with_control(workspace, |record, control| {
+            let view = control.view.get_or_insert_with(|| {
+                View::new(self.core.clone(), ViewTarget::Live(record.id), record.layer)
+            });
+            Ok(view.clone())
+        })
+    }
+
+    /// The read-only view of a snapshot.
+    ///
+    /// # Errors
+    /// [`FindError::NotFound`].
+    pub fn open_frozen(&self, snapshot: &SnapshotId) -> Result<Arc<View>, FindError> {
+        let info = self.find_snapshot(snapshot.as_str())?;
+        Ok(self.controls.frozen(&info.id, || {
+            View::new(
+                self.core.clone(),
+                ViewTarget::Frozen(info.id.clone()),
+                info.layer,
+            )
+        }))
+    }
+
+    /// Gives a view up when its last mount is gone: its caches are dropped, unlinked files
+    /// reclaimed, and a workspace can be deleted again. A view that somebody opened anew meanwhile
+    /// stays.
+    pub fn close_view(&self, view: &Arc<View>) {
+        let ViewTarget::Live(id) = view.target() else {
+            return;
+        };
+        let control = self.controls.of(*id);
+        let mut control = control.lock();
+        let same = control
+            .view
+            .as_ref()
+            .is_some_and(|open| Arc::ptr_eq(open, view));
+        if same && !view.is_attached() {
+            crate::dispatch::Dispatch::forget_all(&**view);
+            control.view = None;
+        }
+    }
+}
