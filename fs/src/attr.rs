@@ -2,6 +2,13 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+/// Set-user-id bit of a mode.
+pub const SET_UID: u16 = 0o4000;
+/// Set-group-id bit of a mode.
+pub const SET_GID: u16 = 0o2000;
+/// Group-execute bit of a mode.
+pub const GROUP_EXEC: u16 = 0o0010;
+
 /// What kind of file an inode is. The discriminants are stored in the catalog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]

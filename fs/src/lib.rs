@@ -44,5 +44,5 @@ pub use store::{
     BuildError, Builder, Fidelity, FindError, ForkError, ForkSource, ImportError, ImportProgress,
     ImportReport, MountRecord, MountTarget, NewContents, NewFile, OpenError, RollbackError,
     RollbackReport, SnapshotError, SnapshotFilter, SnapshotInfo, SnapshotOptions, Store, StoreInfo,
-    WorkspaceError, WorkspaceInfo,
+    WorkspaceError, WorkspaceInfo, Xattr,
 };

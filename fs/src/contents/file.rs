@@ -13,10 +13,12 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 
 use super::extents::Segment;
-use super::{BLOCK, ContentsError, ExtentMap, Objects, WHOLE_COPY_MAX};
+use super::{BLOCK, ContentsError, ExtentMap, Objects, WHOLE_COPY_MAX, as_len};
 use crate::change::{BLOCK_END, Change, Row};
 use crate::id::{Ino, LayerId, ObjectId};
 
+/// Bytes copied up at a time.
+const COPY_CHUNK: usize = 64 << 10;
 /// Bytes in a run of zeros worth leaving a hole for.
 const PAGE: usize = 4096;
 
@@ -84,11 +86,6 @@ impl Source<'_> {
         }
         Ok(size)
     }
-}
-
-fn as_len(value: u64) -> usize {
-    // Lengths here are parts of a slice that exists.
-    usize::try_from(value).unwrap_or(usize::MAX)
 }
 
 fn read_object(
@@ -444,10 +441,10 @@ fn copy_data(
     to_object: ObjectId,
     range: Range<u64>,
 ) -> Result<(), ContentsError> {
-    let mut buffer = [0_u8; BLOCK as usize];
+    let mut buffer = [0_u8; COPY_CHUNK];
     let mut at = range.start;
     while at < range.end {
-        let len = as_len((range.end - at).min(BLOCK));
+        let len = as_len((range.end - at).min(COPY_CHUNK as u64));
         let chunk = &mut buffer[..len];
         read_object(from, from_object, at, chunk)?;
         // Runs of pages that are not all zeros, each in one write.

@@ -22,6 +22,11 @@ use crate::id::ObjectId;
 
 /// Copy-up unit in bytes.
 pub(crate) const BLOCK: u64 = 64 << 10;
+/// A length or offset inside a slice that exists.
+pub(crate) fn as_len(value: u64) -> usize {
+    usize::try_from(value).unwrap_or(usize::MAX)
+}
+
 /// Files up to this size live in the catalog.
 pub(crate) const INLINE_MAX: u64 = 8 << 10;
 /// Files up to this size are copied up whole: fewer rows for less than a millisecond of copying.

@@ -3,7 +3,7 @@
 use super::files::Kill;
 use super::node::NodeState;
 use super::{Mutation, View, acl, blocks_between, lock};
-use crate::attr::{Attr, FileKind};
+use crate::attr::{Attr, FileKind, GROUP_EXEC, SET_GID, SET_UID};
 use crate::change::{Change, Name, Row};
 use crate::contents::FILE_MAX;
 use crate::core::Core;
@@ -125,9 +125,6 @@ impl Mutation<'_> {
         row: &mut crate::change::InodeRow,
         change: &mut Change,
     ) -> Result<(), OpError> {
-        const SET_UID: u16 = libc::S_ISUID as u16;
-        const SET_GID: u16 = libc::S_ISGID as u16;
-        const GROUP_EXEC: u16 = libc::S_IXGRP as u16;
         row.attr.perm &= !SET_UID;
         if row.attr.perm & GROUP_EXEC != 0 {
             row.attr.perm &= !SET_GID;

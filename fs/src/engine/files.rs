@@ -6,7 +6,7 @@ use super::node::{Contents, Node, NodeState};
 use super::{Epoch, Mutation, View, blocks_between, lock};
 use crate::attr::FileKind;
 use crate::change::{Change, ContentKind, InodeRow, Row};
-use crate::contents::{ExtentMap, FILE_MAX, FileIo, INLINE_MAX, Source};
+use crate::contents::{ExtentMap, FILE_MAX, FileIo, INLINE_MAX, Source, as_len};
 use crate::dispatch::{Fallocate, OpError, Write};
 use crate::id::Ino;
 
@@ -84,8 +84,7 @@ impl View {
                 _ if len == 0 => Ok(()),
                 Contents::Empty => Ok(()),
                 Contents::Inline(data) => {
-                    // `offset` is below a size of a few KiB here.
-                    let data = data.get(offset as usize..).unwrap_or_default();
+                    let data = data.get(as_len(offset)..).unwrap_or_default();
                     let len = len.min(data.len());
                     out[..len].copy_from_slice(&data[..len]);
                     Ok(())
@@ -156,8 +155,7 @@ impl View {
             }
             _ if new_size <= INLINE_MAX => {
                 mutation.edit_inline(&node, &mut state, &mut row, new_size, &mut change, |data| {
-                    // Both ends are below INLINE_MAX here.
-                    data[offset as usize..end as usize].copy_from_slice(write.data);
+                    data[as_len(offset)..as_len(end)].copy_from_slice(write.data);
                 })
             }
             _ => mutation
@@ -442,8 +440,7 @@ impl Mutation<'_> {
             Some(Contents::Inline(_)) => {
                 let size = row.attr.size;
                 self.edit_inline(node, state, row, size, change, |data| {
-                    // Inside a size of a few KiB.
-                    data[range.start as usize..range.end as usize].fill(0);
+                    data[as_len(range.start)..as_len(range.end)].fill(0);
                 })
             }
             _ => Ok(()),

@@ -18,6 +18,10 @@ struct Refs {
     writers: u64,
 }
 
+fn shard(ino: Ino) -> usize {
+    usize::try_from(ino.0 % SHARDS as u64).unwrap_or(0)
+}
+
 /// References by inode number. They outlive a rollback, as the kernel's do.
 #[derive(Default)]
 pub(super) struct KernelRefs {
@@ -26,7 +30,7 @@ pub(super) struct KernelRefs {
 
 impl KernelRefs {
     fn with<T>(&self, ino: Ino, act: impl FnOnce(&mut Refs) -> T) -> T {
-        let mut shard = self.shards[(ino.0 % SHARDS as u64) as usize].lock();
+        let mut shard = self.shards[shard(ino)].lock();
         let refs = shard.entry(ino).or_default();
         let result = act(refs);
         if refs.lookups == 0 && refs.writers == 0 {
@@ -60,7 +64,7 @@ impl KernelRefs {
     }
 
     pub(super) fn is_referenced(&self, ino: Ino) -> bool {
-        let shard = self.shards[(ino.0 % SHARDS as u64) as usize].lock();
+        let shard = self.shards[shard(ino)].lock();
         shard.get(&ino).is_some_and(|refs| refs.lookups > 0)
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::directory::{Directory, Slot};
 use super::node::{Contents, Node, NodeState};
 use super::{Epoch, Mutation, View, acl, checked_name, lock};
-use crate::attr::{Attr, FileKind};
+use crate::attr::{Attr, FileKind, SET_GID};
 use crate::change::{Change, ContentKind, EntryRow, InodeRow, Name, Row};
 use crate::contents::INLINE_MAX;
 use crate::dispatch::{Caller, Entry, NewNode, OpError};
@@ -345,10 +345,10 @@ impl Mutation<'_> {
         let default_acl = self.view.xattr(&self.epoch, parent, state, acl::DEFAULT)?;
         let inherited = acl::inherit(default_acl.as_deref(), new.kind, new.perm, new.umask);
         let parent_attr = state.row.attr;
-        let set_gid = u32::from(parent_attr.perm) & libc::S_ISGID != 0;
+        let set_gid = parent_attr.perm & SET_GID != 0;
         let mut perm = inherited.perm;
         if set_gid && directory {
-            perm |= libc::S_ISGID as u16;
+            perm |= SET_GID;
         }
         let symlink = new.kind == FileKind::Symlink;
         let attr = Attr {

@@ -84,8 +84,7 @@ impl NodeCache {
     }
 
     fn shard(&self, ino: Ino) -> &RwLock<HashMap<Ino, Arc<Node>>> {
-        // The remainder of a division by 64 always fits.
-        &self.shards[(ino.0 % SHARDS as u64) as usize]
+        &self.shards[usize::try_from(ino.0 % SHARDS as u64).unwrap_or(0)]
     }
 
     pub(super) fn get(&self, ino: Ino) -> Option<Arc<Node>> {

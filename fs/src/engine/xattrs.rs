@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::node::{Node, NodeState};
 use super::{Epoch, Mutation, View, acl, lock};
-use crate::attr::FileKind;
+use crate::attr::{FileKind, SET_GID};
 use crate::change::{Change, InodeRow, Name, Row};
 use crate::dispatch::{Caller, OpError, XattrMode};
 use crate::id::Ino;
@@ -197,7 +197,7 @@ impl Mutation<'_> {
 /// the caller's primary group here, so supplementary ones count as not being in it.
 fn drop_set_gid(caller: Caller, row: &mut InodeRow) {
     if caller.uid != 0 && caller.gid != row.attr.gid {
-        row.attr.perm &= !(libc::S_ISGID as u16);
+        row.attr.perm &= !SET_GID;
     }
 }
 

@@ -26,6 +26,9 @@ const BATCH: usize = 256;
 /// Bytes copied at a time.
 const CHUNK: usize = 1 << 20;
 
+/// Name and value of an extended attribute.
+pub type Xattr = (Vec<u8>, Vec<u8>);
+
 /// Attributes of a file to add.
 #[derive(Clone, Debug)]
 pub struct NewFile {
@@ -44,7 +47,7 @@ pub struct NewFile {
     /// Modification time.
     pub mtime: Timestamp,
     /// Extended attributes.
-    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    pub xattrs: Vec<Xattr>,
 }
 
 /// Contents of a file to add.

@@ -15,7 +15,7 @@ use std::time::Instant;
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, Stat, openat, readlinkat, statat};
 use thiserror::Error;
 
-use super::builder::{BuildError, Builder, NewContents, NewFile};
+use super::builder::{BuildError, Builder, NewContents, NewFile, Xattr};
 use super::types::{ImportProgress, ImportReport};
 use super::{Store, WorkspaceError, WorkspaceInfo};
 use crate::attr::{FileKind, Timestamp};
@@ -267,7 +267,7 @@ impl Import<'_> {
         let device = matches!(kind, FileKind::CharDevice | FileKind::BlockDevice);
         Ok(NewFile {
             kind,
-            perm: (stat.st_mode & 0o7777) as u16,
+            perm: u16::try_from(stat.st_mode & 0o7777).unwrap_or(0),
             uid: stat.st_uid,
             gid: stat.st_gid,
             rdev: if device {
@@ -282,11 +282,7 @@ impl Import<'_> {
     }
 
     /// Extended attributes of an open file, or of a name that cannot be opened (a link, a device).
-    fn xattrs(
-        &self,
-        fd: BorrowedFd<'_>,
-        name: Option<&[u8]>,
-    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>, ImportError> {
+    fn xattrs(&self, fd: BorrowedFd<'_>, name: Option<&[u8]>) -> Result<Vec<Xattr>, ImportError> {
         use rustix::fs::{fgetxattr, flistxattr, lgetxattr, llistxattr};
         use rustix::io::Errno;
         let mut path = format!("/proc/self/fd/{}/", fd.as_raw_fd()).into_bytes();

@@ -21,7 +21,7 @@ mod workspaces;
 use std::path::Path;
 use std::sync::Arc;
 
-pub use builder::{BuildError, Builder, NewContents, NewFile};
+pub use builder::{BuildError, Builder, NewContents, NewFile, Xattr};
 pub use fork::ForkError;
 pub use import::ImportError;
 pub use open::OpenError;
