@@ -1,0 +1,444 @@
+//! Mounting and unmounting.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fuser::{Config, MountOption, Session, SessionACL};
+use parking_lot::{Condvar, Mutex};
+use rustix::fs::CWD;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, UnmountFlags, fsconfig_create,
+    fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount, unmount,
+};
+use thiserror::Error;
+
+use super::adapter::Adapter;
+use super::cache::FuseCache;
+use super::table::{self, fusermount_unmount};
+use super::watch;
+use crate::dispatch::{Dispatch, KernelCache};
+
+/// Why a mount could not be made or removed.
+#[derive(Debug, Error)]
+pub enum MountError {
+    /// There is no FUSE device.
+    #[error("/dev/fuse cannot be opened")]
+    NoDevice(#[source] io::Error),
+    /// The place is no directory that could be mounted on.
+    #[error("cannot mount on {dir}")]
+    Directory {
+        /// The place.
+        dir: PathBuf,
+        /// The system's error.
+        #[source]
+        source: io::Error,
+    },
+    /// The kernel refused the mount, or the session did not start.
+    #[error("cannot mount on {dir}: {step} failed")]
+    Mount {
+        /// The place.
+        dir: PathBuf,
+        /// What failed.
+        step: &'static str,
+        /// The system's error.
+        #[source]
+        source: io::Error,
+    },
+    /// Somebody uses the mount.
+    #[error("{dir} is busy")]
+    Busy {
+        /// The place.
+        dir: PathBuf,
+    },
+    /// The mount could not be removed.
+    #[error("cannot unmount {dir}")]
+    Unmount {
+        /// The place.
+        dir: PathBuf,
+        /// The system's error.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// How to mount.
+#[derive(Clone, Debug)]
+pub struct MountOptions {
+    /// Refuse every change in the kernel already.
+    pub read_only: bool,
+    /// Threads that serve requests, at least one.
+    pub threads: usize,
+    /// Name in the kernel's table: `floe:STORE:NAME`.
+    pub source: String,
+    /// Serve users other than the daemon's own.
+    pub allow_other: bool,
+    /// Honour set-id bits and device nodes, as on a local file system.
+    pub trusted: bool,
+}
+
+impl MountOptions {
+    /// Threads for this machine: two at least, so that one slow request does not hold all others.
+    #[must_use]
+    pub fn default_threads() -> usize {
+        std::thread::available_parallelism()
+            .map_or(2, std::num::NonZero::get)
+            .clamp(2, 8)
+    }
+}
+
+type Callback = Box<dyn FnOnce() + Send>;
+
+#[derive(Default)]
+struct End {
+    ended: bool,
+    callbacks: Vec<Callback>,
+}
+
+/// Tells when the session has ended.
+#[derive(Default)]
+struct Ending {
+    state: Mutex<End>,
+    changed: Condvar,
+}
+
+impl Ending {
+    fn end(&self) {
+        let mut state = self.state.lock();
+        while !state.callbacks.is_empty() {
+            let callbacks = std::mem::take(&mut state.callbacks);
+            drop(state);
+            callbacks.into_iter().for_each(|callback| callback());
+            state = self.state.lock();
+        }
+        state.ended = true;
+        self.changed.notify_all();
+    }
+}
+
+/// A mounted file system. It ends when its last visible mount is unmounted, by whomever; dropping
+/// this unmounts nothing.
+pub struct Mount {
+    cache: Arc<FuseCache>,
+    ending: Arc<Ending>,
+    source: String,
+}
+
+impl Mount {
+    /// Mounts on an existing directory and serves requests from threads of its own.
+    ///
+    /// # Errors
+    /// [`MountError`]; nothing is mounted then.
+    pub fn new(
+        dispatch: Arc<dyn Dispatch>,
+        dir: &Path,
+        options: &MountOptions,
+    ) -> Result<Self, MountError> {
+        let failed = |source| MountError::Directory {
+            dir: dir.to_owned(),
+            source,
+        };
+        let dir = &dir.canonicalize().map_err(failed)?;
+        if !dir.is_dir() {
+            return Err(failed(rustix::io::Errno::NOTDIR.into()));
+        }
+        if rustix::process::geteuid().is_root() {
+            Self::as_root(dispatch, dir, options)
+        } else {
+            Self::as_user(dispatch, dir, options)
+        }
+    }
+
+    fn as_root(
+        dispatch: Arc<dyn Dispatch>,
+        dir: &Path,
+        options: &MountOptions,
+    ) -> Result<Self, MountError> {
+        let failed = |step| {
+            move |source: io::Error| MountError::Mount {
+                dir: dir.to_owned(),
+                step,
+                source,
+            }
+        };
+        let device = open_device()?;
+        let superblock =
+            superblock(&device, options).map_err(|(step, errno)| failed(step)(errno.into()))?;
+        let channel = device
+            .try_clone()
+            .map_err(failed("duplicating the FUSE device"))?;
+        let cache = FuseCache::new(Some(channel));
+        let adapter = Adapter::new(dispatch.clone(), cache.clone());
+        let mut config = Config::default();
+        config.acl = acl(options);
+        config.n_threads = Some(options.threads.max(1));
+        config.clone_fd = true;
+        // The kernel sends its first request when the superblock is made; it waits in the device.
+        let session = Session::from_fd(adapter, OwnedFd::from(device), config.acl, config)
+            .map_err(failed("the FUSE handshake"))?;
+        let mount = Self::serve(dispatch, session, cache, options, dir)?;
+        // If one of these fails, the superblock goes when its descriptor is closed, and with it
+        // the session.
+        move_mount(
+            &superblock,
+            "",
+            CWD,
+            dir,
+            MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
+        )
+        .map_err(|errno| failed("attaching")(errno.into()))?;
+        drop(superblock);
+        let visible = mount.find(dir).and_then(|device| {
+            mount.cache.visible(dir, device)?;
+            watch::watch(&mount.cache)
+        });
+        if let Err(source) = visible {
+            table::detach_stale(dir).map_err(failed("detaching after a failure"))?;
+            return Err(failed("looking at the new mount")(source));
+        }
+        Ok(mount)
+    }
+
+    /// Without root, through the set-user-id helper fusermount3.
+    fn as_user(
+        dispatch: Arc<dyn Dispatch>,
+        dir: &Path,
+        options: &MountOptions,
+    ) -> Result<Self, MountError> {
+        let failed = |step| {
+            move |source: io::Error| MountError::Mount {
+                dir: dir.to_owned(),
+                step,
+                source,
+            }
+        };
+        drop(open_device()?);
+        let cache = FuseCache::new(None);
+        // The kernel can be told to drop names only through the device, which fuser keeps.
+        cache.cannot_drop_names();
+        let adapter = Adapter::without_name_cache(dispatch.clone(), cache.clone());
+        let mut config = Config::default();
+        config.acl = acl(options);
+        config.n_threads = Some(options.threads.max(1));
+        config.clone_fd = true;
+        config.mount_options = vec![
+            MountOption::FSName(options.source.clone()),
+            MountOption::Subtype("floe".to_owned()),
+            MountOption::DefaultPermissions,
+            if options.read_only {
+                MountOption::RO
+            } else {
+                MountOption::RW
+            },
+        ];
+        let session = Session::new(adapter, dir, &config).map_err(failed("fusermount3"))?;
+        Self::serve(dispatch, session, cache, options, dir)
+    }
+
+    fn serve(
+        dispatch: Arc<dyn Dispatch>,
+        session: Session<Adapter>,
+        cache: Arc<FuseCache>,
+        options: &MountOptions,
+        dir: &Path,
+    ) -> Result<Self, MountError> {
+        cache.connect(session.notifier());
+        let ending = Arc::new(Ending::default());
+        let thread = std::thread::Builder::new()
+            .name("floe-session".to_owned())
+            .spawn({
+                let (cache, ending) = (cache.clone(), ending.clone());
+                move || {
+                    if let Err(error) = session.run() {
+                        tracing::error!(%error, "a FUSE session ended with an error");
+                    }
+                    cache.disconnect();
+                    dispatch.forget_all();
+                    ending.end();
+                }
+            });
+        match thread {
+            Ok(_) => Ok(Self {
+                cache,
+                ending,
+                source: options.source.clone(),
+            }),
+            Err(source) => Err(MountError::Mount {
+                dir: dir.to_owned(),
+                step: "starting a thread",
+                source,
+            }),
+        }
+    }
+
+    /// Device number of the mount of ours at `dir`.
+    fn find(&self, dir: &Path) -> io::Result<(u32, u32)> {
+        let found = table::all()?;
+        let ours = found
+            .iter()
+            .rev()
+            .find(|m| m.dir == dir && m.source == self.source);
+        ours.map(|mount| mount.device)
+            .ok_or_else(|| rustix::io::Errno::NOENT.into())
+    }
+
+    /// Mounts the same file system at another directory: locks and caches are shared.
+    ///
+    /// # Errors
+    /// [`MountError`]. Only root can.
+    pub fn bind(&self, dir: &Path) -> Result<(), MountError> {
+        let failed = |source| MountError::Directory {
+            dir: dir.to_owned(),
+            source,
+        };
+        let dir = &dir.canonicalize().map_err(failed)?;
+        let existing = self.directories();
+        let existing = existing
+            .first()
+            .ok_or_else(|| failed(rustix::io::Errno::NOENT.into()))?;
+        rustix::mount::mount_bind(existing, dir).map_err(|errno| MountError::Mount {
+            dir: dir.clone(),
+            step: "the bind mount",
+            source: errno.into(),
+        })
+    }
+
+    /// What pushes and drops the kernel's caches of this mount.
+    #[must_use]
+    pub fn kernel_cache(&self) -> Arc<dyn KernelCache> {
+        self.cache.clone()
+    }
+
+    /// Where it is mounted now, by the kernel's own table.
+    #[must_use]
+    pub fn directories(&self) -> Vec<PathBuf> {
+        let mounts = table::all().unwrap_or_else(|error| {
+            tracing::error!(%error, "cannot read the table of mounts");
+            Vec::new()
+        });
+        let device = self.cache.device();
+        let ours = mounts.into_iter().filter(|mount| {
+            mount.source == self.source && (device == (0, 0) || mount.device == device)
+        });
+        ours.map(|mount| mount.dir).collect()
+    }
+
+    /// Removes one mount. `lazy` takes it away even while it is in use; its users keep it until
+    /// they are done.
+    ///
+    /// # Errors
+    /// [`MountError::Busy`] when in use and not `lazy`.
+    pub fn unmount(&self, dir: &Path, lazy: bool) -> Result<(), MountError> {
+        let mut flags = UnmountFlags::NOFOLLOW;
+        flags.set(UnmountFlags::DETACH, lazy);
+        let unmounted = match unmount(dir, flags) {
+            Err(rustix::io::Errno::PERM) => fusermount_unmount(dir, lazy),
+            other => other.map_err(io::Error::from),
+        };
+        match unmounted {
+            Ok(()) => {
+                watch::check();
+                Ok(())
+            }
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Err(MountError::Busy {
+                dir: dir.to_owned(),
+            }),
+            Err(source) => Err(MountError::Unmount {
+                dir: dir.to_owned(),
+                source,
+            }),
+        }
+    }
+
+    /// Calls back once when the session has ended; at once if it has.
+    pub fn on_end(&self, callback: Callback) {
+        let mut state = self.ending.state.lock();
+        if state.ended {
+            drop(state);
+            callback();
+        } else {
+            state.callbacks.push(callback);
+        }
+    }
+
+    /// Waits for the session to end, and for the callbacks that were registered before; false
+    /// when it has not after `timeout`.
+    #[must_use]
+    pub fn wait_end(&self, timeout: Duration) -> bool {
+        let deadline = Instant::now() + timeout;
+        let mut state = self.ending.state.lock();
+        while !state.ended {
+            if self
+                .ending
+                .changed
+                .wait_until(&mut state, deadline)
+                .timed_out()
+            {
+                return state.ended;
+            }
+        }
+        true
+    }
+}
+
+fn acl(options: &MountOptions) -> SessionACL {
+    if options.allow_other {
+        SessionACL::All
+    } else {
+        SessionACL::Owner
+    }
+}
+
+fn open_device() -> Result<File, MountError> {
+    let device = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/fuse")
+        .map_err(MountError::NoDevice)?;
+    match device.metadata() {
+        Ok(meta) if meta.file_type().is_char_device() => Ok(device),
+        Ok(_) => Err(MountError::NoDevice(rustix::io::Errno::NODEV.into())),
+        Err(error) => Err(MountError::NoDevice(error)),
+    }
+}
+
+/// Makes the file system, attached nowhere yet.
+fn superblock(
+    device: &File,
+    options: &MountOptions,
+) -> Result<OwnedFd, (&'static str, rustix::io::Errno)> {
+    let context = fsopen("fuse", FsOpenFlags::FSOPEN_CLOEXEC).map_err(|e| ("fsopen", e))?;
+    let fd = device.as_raw_fd().to_string();
+    let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+    let (uid, gid) = (uid.as_raw().to_string(), gid.as_raw().to_string());
+    let strings = [
+        ("source", options.source.as_str()),
+        ("subtype", "floe"),
+        ("fd", &fd),
+        ("rootmode", "40000"),
+        ("user_id", &uid),
+        ("group_id", &gid),
+    ];
+    for (key, value) in strings {
+        fsconfig_set_string(&context, key, value).map_err(|e| ("fsconfig", e))?;
+    }
+    let flags = [
+        ("default_permissions", true),
+        ("allow_other", options.allow_other),
+        ("ro", options.read_only),
+    ];
+    for (flag, _) in flags.into_iter().filter(|(_, on)| *on) {
+        fsconfig_set_flag(&context, flag).map_err(|e| ("fsconfig", e))?;
+    }
+    fsconfig_create(&context).map_err(|e| ("making the file system", e))?;
+    // Reads do not change access times; saying so spares the kernel the thought.
+    let mut attributes = MountAttrFlags::MOUNT_ATTR_NOATIME;
+    attributes.set(MountAttrFlags::MOUNT_ATTR_RDONLY, options.read_only);
+    attributes.set(MountAttrFlags::MOUNT_ATTR_NOSUID, !options.trusted);
+    attributes.set(MountAttrFlags::MOUNT_ATTR_NODEV, !options.trusted);
+    fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes).map_err(|e| ("fsmount", e))
+}

@@ -1,0 +1,77 @@
+//! Notices when a mount is gone, whoever unmounted it.
+//!
+//! Each mount keeps a private clone of itself open (see `cache.rs`), which keeps the file system
+//! alive after the last visible mount is gone. One thread of the process watches the kernel's table
+//! of mounts (poll(2) reports its changes) and lets such clones go; the session ends then.
+
+use std::fs::File;
+use std::io;
+use std::sync::{Arc, OnceLock, Weak};
+
+use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, poll};
+
+use super::cache::FuseCache;
+use super::table;
+
+static WATCHED: OnceLock<Mutex<Vec<Weak<FuseCache>>>> = OnceLock::new();
+
+/// Watches a mount that is visible now.
+pub(super) fn watch(cache: &Arc<FuseCache>) -> io::Result<()> {
+    let mut started = Ok(());
+    let watched = WATCHED.get_or_init(|| {
+        started = File::open(table::MOUNTINFO).and_then(|table| {
+            std::thread::Builder::new()
+                .name("floe-mounts".to_owned())
+                .spawn(move || run(&table))
+                .map(drop)
+        });
+        Mutex::default()
+    });
+    watched.lock().push(Arc::downgrade(cache));
+    started?;
+    // It may have gone before it was watched.
+    check();
+    Ok(())
+}
+
+fn run(table: &File) {
+    loop {
+        let mut fds = [PollFd::new(table, PollFlags::PRI | PollFlags::ERR)];
+        match poll(&mut fds, None) {
+            Ok(_) => check(),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => {
+                tracing::error!(%error, "mounts are not watched any more");
+                return;
+            }
+        }
+    }
+}
+
+/// Lets the private clones of invisible mounts go.
+pub(super) fn check() {
+    let Some(watched) = WATCHED.get() else { return };
+    let mounts = match table::all() {
+        Ok(mounts) => mounts,
+        Err(error) => {
+            tracing::error!(%error, "cannot read the table of mounts");
+            return;
+        }
+    };
+    let mut gone = Vec::new();
+    watched.lock().retain(|cache| {
+        let Some(cache) = cache.upgrade() else {
+            return false;
+        };
+        let visible = mounts.iter().any(|mount| mount.device == cache.device());
+        if !visible {
+            gone.push(cache);
+        }
+        visible
+    });
+    // Outside the lock: closing may write back and wait for the session.
+    for cache in gone {
+        cache.let_go();
+    }
+}
