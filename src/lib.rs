@@ -1,0 +1,52 @@
+//! The harness that Floe's integration tests (`tests/`) and benches (`benches/`) share.
+//!
+//! A test makes a [`TestStore`], which is a store in a directory of its own, served by a daemon of
+//! its own. It drives Floe only as a user does, through the `floe` binary, and looks at the result
+//! only through the mounted file system:
+//!
+//! ```no_run
+//! use floe_harness::{ScanOptions, TestStore, Tree};
+//!
+//! let store = TestStore::new();
+//! store.ok(["ws", "create", "w"]);
+//! let live = store.mount("w");
+//! std::fs::write(live.join("a"), "1").unwrap();
+//! let snapshot = store.snapshot("w");
+//! let frozen = store.mount(&snapshot);
+//! Tree::scan(&live, ScanOptions::ALL).assert_same(&Tree::scan(&frozen, ScanOptions::ALL));
+//! ```
+//!
+//! | module | what it has |
+//! |---|---|
+//! | [`requirements`] | what a machine must have; a test without it fails, it is never skipped |
+//! | [`binary`] | the `floe` binary under test |
+//! | [`store`] | [`TestStore`]: a store, its daemon and mounts, and how they end |
+//! | [`command`] | running a program with a time limit, and what it printed |
+//! | [`process`] | finding and signalling the processes of one store |
+//! | [`mounts`] | the kernel's mount table, unmounting by force |
+//! | [`tree`] | everything that can be read of a directory tree, its digest, and differences |
+//! | [`xattrs`] | extended attributes as a sorted map |
+//! | [`workload`] | random operations from a seed, numbered files, load in the background |
+//! | [`random`] | the small seeded generator behind them |
+//!
+//! Rules: nothing here ends a process or removes a mount that does not belong to the test's own
+//! directory, and a failed helper panics with everything needed to see why.
+
+#![forbid(unsafe_code)]
+
+pub mod binary;
+pub mod command;
+pub mod mounts;
+pub mod process;
+pub mod random;
+pub mod requirements;
+pub mod store;
+pub mod tree;
+pub mod workload;
+pub mod xattrs;
+
+pub use command::Output;
+pub use requirements::{long_run, require_root_and_fuse};
+pub use store::TestStore;
+pub use tree::{ScanOptions, Tree};
+pub use workload::{Load, Numbered, Operations};
