@@ -16,8 +16,9 @@ use super::{CatalogError, connect};
 /// The log is copied back when it is larger than this, or when a store has been quiet.
 const LOG_BYTES: u64 = 16 << 20;
 /// Past this the log is emptied even if writers must wait for it: without a pause between
-/// writers a passive checkpoint never finds the log fully copied and it would grow for ever.
-const LOG_BYTES_MAX: u64 = 512 << 20;
+/// writers a passive checkpoint never finds the log fully copied and it would grow for ever. The
+/// bulk is copied passively first, so that they wait for the rest only.
+const LOG_BYTES_MAX: u64 = 64 << 20;
 /// Commits between two looks at the log's size.
 const COMMITS: u32 = 512;
 /// Quiet time after which a log with anything in it is copied back.
@@ -74,19 +75,20 @@ fn run(connection: &Connection, wal: &PathBuf, woken: &Receiver<()>) {
     let size = || std::fs::metadata(wal).map_or(0, |meta| meta.len());
     let mut checkpointed = 0;
     loop {
-        let (mode, due) = match woken.recv_timeout(QUIET) {
-            Ok(()) if size() > LOG_BYTES_MAX => ("TRUNCATE", true),
-            Ok(()) => ("PASSIVE", size() > LOG_BYTES),
-            Err(RecvTimeoutError::Timeout) => ("PASSIVE", size() != checkpointed),
+        let modes: &[&str] = match woken.recv_timeout(QUIET) {
+            Ok(()) if size() > LOG_BYTES_MAX => &["PASSIVE", "TRUNCATE"],
+            Ok(()) if size() > LOG_BYTES => &["PASSIVE"],
+            Ok(()) => &[],
+            Err(RecvTimeoutError::Timeout) if size() != checkpointed => &["PASSIVE"],
+            Err(RecvTimeoutError::Timeout) => &[],
             Err(RecvTimeoutError::Disconnected) => return,
         };
-        if !due {
-            continue;
-        }
-        let sql = format!("PRAGMA wal_checkpoint({mode})");
-        match connection.query_row(&sql, [], |_| Ok(())) {
-            Ok(()) => checkpointed = size(),
-            Err(error) => tracing::warn!(%error, "checkpoint failed; the log keeps growing"),
+        for mode in modes {
+            let sql = format!("PRAGMA wal_checkpoint({mode})");
+            match connection.query_row(&sql, [], |_| Ok(())) {
+                Ok(()) => checkpointed = size(),
+                Err(error) => tracing::warn!(%error, "checkpoint failed; the log keeps growing"),
+            }
         }
     }
 }

@@ -14,6 +14,9 @@ use crate::id::Ino;
 /// is free again within a fraction of a millisecond.
 const REAP_BATCH: usize = 32;
 
+/// Corrections written in one transaction.
+const APPLY_BATCH: usize = 32;
+
 /// The running thread. Dropping it finishes what is queued.
 pub(super) struct Chores {
     core: Arc<Core>,
@@ -52,7 +55,17 @@ fn run(core: &Core, receive: &Receiver<Chore>) {
     let mut held = None;
     while let Some(chore) = held.take().or_else(|| receive.recv().ok()) {
         match chore {
-            Chore::Apply(change) => {
+            Chore::Apply(mut change) => {
+                while change.len() < APPLY_BATCH {
+                    match receive.try_recv() {
+                        Ok(Chore::Apply(next)) => change.append(next),
+                        Ok(other) => {
+                            held = Some(other);
+                            break;
+                        }
+                        Err(_) => break,
+                    }
+                }
                 if let Err(error) = core.catalog.apply(&change) {
                     tracing::warn!(%error, "a correction in the background was not written");
                 }
