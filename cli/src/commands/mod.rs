@@ -1,0 +1,249 @@
+//! The verbs. One file each: the arguments, whose doc comments are the help, and `run`.
+
+pub(crate) mod completions;
+pub(crate) mod daemon;
+pub(crate) mod doctor;
+pub(crate) mod fork;
+pub(crate) mod man;
+pub(crate) mod mount;
+pub(crate) mod rollback;
+pub(crate) mod snap;
+pub(crate) mod snapshot;
+pub(crate) mod store;
+pub(crate) mod umount;
+pub(crate) mod ws;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::client::Client;
+use crate::error::{ApiError, ErrorKind};
+use crate::output::{ColorWhen, Output};
+use crate::store_dir::StoreDir;
+
+/// Snapshots and forks of workspaces for AI agents
+///
+/// A workspace is a directory tree that Floe mounts. Taking a snapshot of it, forking a new
+/// workspace from a snapshot, and rolling back to one take constant time, whatever its size.
+#[derive(Debug, Parser)]
+#[command(
+    name = "floe",
+    version,
+    after_long_help = TOP_HELP,
+    max_term_width = 100,
+    subcommand_required = true,
+    arg_required_else_help = true
+)]
+pub(crate) struct Cli {
+    /// Flags that every command takes.
+    #[command(flatten)]
+    pub(crate) globals: Globals,
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const TOP_HELP: &str = "\
+Examples:
+  floe ws create web --from ./web --copy    copy a directory into a new workspace
+  cd \"$(floe mount web)\"                    work in it
+  floe snapshot web --name green            freeze it
+  floe fork web try --count 3 --mount       three copies to break
+  floe rollback web green                   back to the snapshot, in place
+
+Environment:
+  FLOE_STORE     the store, as --store
+  FLOE_LOG       what the daemon logs: error, warn, info, debug, trace
+  NO_COLOR       no colour, as --color never
+  XDG_DATA_HOME  where the store of a user other than root is (floe below it)
+
+Exit status:
+  0 ok, 1 failed, 2 wrong usage, 3 not found, 4 conflict, 5 daemon unreachable,
+  130 interrupted. Treat any other as failed.";
+
+/// Flags that every command takes.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Global options")]
+pub(crate) struct Globals {
+    /// Directory of the store [default: /var/lib/floe for root, else ~/.local/share/floe]
+    ///
+    /// It is made on first use if it does not exist or is empty.
+    #[arg(long, global = true, value_name = "DIR", env = crate::store_dir::STORE_VARIABLE)]
+    #[arg(hide_env_values = true)]
+    pub(crate) store: Option<PathBuf>,
+    /// Print JSON: data on stdout, an error as one object on stderr
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Print only names in lists, and no notes
+    #[arg(long, short, global = true)]
+    pub(crate) quiet: bool,
+    /// When to use colours
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    #[arg(hide_possible_values = false)]
+    pub(crate) color: ColorWhen,
+}
+
+/// All commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Workspaces: create, list, show, rename, delete
+    #[command(subcommand)]
+    Ws(ws::Ws),
+    Mount(mount::Mount),
+    #[command(visible_alias = "unmount")]
+    Umount(umount::Umount),
+    Snapshot(snapshot::Snapshot),
+    Fork(fork::Fork),
+    Rollback(rollback::Rollback),
+    /// Snapshots: list, show, tree
+    #[command(subcommand)]
+    Snap(snap::Snap),
+    /// The daemon: start, stop, status, run
+    #[command(subcommand)]
+    Daemon(daemon::Daemon),
+    /// The store: init, info
+    #[command(subcommand)]
+    Store(store::Store),
+    Doctor(doctor::Doctor),
+    Completions(completions::Completions),
+    Man(man::Man),
+}
+
+impl Command {
+    /// Carries the command out.
+    ///
+    /// # Errors
+    /// What kept it from doing so.
+    pub(crate) fn run(&self, context: &Context) -> Result<ExitCode, ApiError> {
+        if !matches!(self, Self::Daemon(daemon::Daemon::Run(_))) {
+            end_on_interrupt()?;
+        }
+        let done = match self {
+            Self::Ws(command) => command.run(context),
+            Self::Mount(command) => command.run(context),
+            Self::Umount(command) => command.run(context),
+            Self::Snapshot(command) => command.run(context),
+            Self::Fork(command) => command.run(context),
+            Self::Rollback(command) => command.run(context),
+            Self::Snap(command) => command.run(context),
+            Self::Daemon(command) => return command.run(context),
+            Self::Store(command) => command.run(context),
+            Self::Doctor(command) => return command.run(context),
+            Self::Completions(command) => command.run(context),
+            Self::Man(command) => command.run(context),
+        };
+        done.map(|()| ExitCode::SUCCESS)
+    }
+}
+
+/// What every command works with.
+pub(crate) struct Context {
+    /// The store.
+    pub(crate) store: StoreDir,
+    /// Where and how to print.
+    pub(crate) output: Output,
+}
+
+impl Context {
+    /// Turns the global flags into what they mean.
+    ///
+    /// # Errors
+    /// When no store can be derived from them.
+    pub(crate) fn new(globals: &Globals) -> Result<Self, ApiError> {
+        Ok(Self {
+            store: StoreDir::locate(globals.store.as_deref())?,
+            output: Output::new(globals.json, globals.quiet, globals.color),
+        })
+    }
+
+    /// A connection to the daemon, which is started if need be.
+    ///
+    /// # Errors
+    /// When it cannot be reached or started.
+    pub(crate) fn client(&self) -> Result<Client, ApiError> {
+        Client::connect_or_start(&self.store)
+    }
+}
+
+/// Makes an interrupt end this process with status 130, rather than by the signal.
+fn end_on_interrupt() -> Result<(), ApiError> {
+    let always = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let status = i32::from(ErrorKind::Interrupted.exit_code());
+    signal_hook::flag::register_conditional_shutdown(signal_hook::consts::SIGINT, status, always)
+        .map(drop)
+        .map_err(|error| {
+            ApiError::new(ErrorKind::Failed, "cannot watch for interrupts").caused_by(&error)
+        })
+}
+
+/// An absolute path, as text goes: without touching the directory, which may be a dead mount that
+/// only the daemon can bring back.
+fn absolute(path: &std::path::Path) -> Result<PathBuf, ApiError> {
+    std::path::absolute(path).map_err(|error| {
+        ApiError::new(
+            ErrorKind::Usage,
+            format!("'{}' is not a usable path", path.display()),
+        )
+        .caused_by(&error)
+    })
+}
+
+/// Splits `KEY=VALUE`; for clap.
+fn label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("a label is KEY=VALUE".to_owned()),
+    }
+}
+
+/// Lays `name: value` lines out.
+fn facts(pairs: &[(&str, String)]) -> String {
+    let width = pairs.iter().map(|(name, _)| name.len()).max().unwrap_or(0) + 1;
+    pairs
+        .iter()
+        .map(|(name, value)| format!("{:width$} {value}\n", format!("{name}:")))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_a_one_line_help_that_ends_without_a_period() {
+        fn check(command: &clap::Command) {
+            for command in command.get_subcommands() {
+                let name = command.get_name();
+                let about = command
+                    .get_about()
+                    .map(ToString::to_string)
+                    .unwrap_or_default();
+                assert!(
+                    !about.is_empty() && !about.contains('\n'),
+                    "{name}: {about:?}"
+                );
+                assert!(
+                    !about.ends_with('.') && !about.starts_with("See "),
+                    "{name}: {about:?}"
+                );
+                check(command);
+            }
+        }
+        check(&Cli::command());
+    }
+
+    #[test]
+    fn labels_are_split_at_the_first_equals_sign() {
+        assert_eq!(label("k=v=w").unwrap(), ("k".to_owned(), "v=w".to_owned()));
+        assert_eq!(label("k=").unwrap(), ("k".to_owned(), String::new()));
+        assert!(label("=v").is_err() && label("k").is_err());
+    }
+}

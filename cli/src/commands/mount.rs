@@ -1,0 +1,50 @@
+//! `floe mount`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{Context, absolute};
+use crate::error::ApiError;
+use crate::output::printable;
+use crate::wire::{self, WirePath};
+
+/// Mount a workspace, or a snapshot read-only, and print the directory
+///
+/// The directory is made if it is missing. Without one the mount is at STORE/mnt/WORKSPACE, or
+/// STORE/mnt/@ID for a snapshot: a place that only the owner of the store can reach. A mount made
+/// by root can be used by every user; name a directory that they can reach.
+///
+/// Mounting what is mounted there already changes nothing. A workspace may be mounted on several
+/// directories. A name that a workspace and a snapshot both have means the workspace.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Examples:
+  cd \"$(floe mount web)\"
+  floe mount web /srv/web
+  floe mount web/green /mnt/green          a snapshot, read-only")]
+pub(crate) struct Mount {
+    /// Workspace, or snapshot (id, prefix of an id, name, or WORKSPACE/NAME)
+    #[arg(value_name = "WS|SNAP")]
+    target: String,
+    /// Directory to mount on
+    dir: Option<PathBuf>,
+}
+
+impl Mount {
+    /// Carries it out.
+    ///
+    /// # Errors
+    /// When there is no such thing, or it cannot be mounted there.
+    pub(crate) fn run(&self, context: &Context) -> Result<(), ApiError> {
+        let dir = self.dir.as_deref().map(absolute).transpose()?;
+        let mounted = context.client()?.call(wire::Mount {
+            target: self.target.clone(),
+            dir: dir.as_deref().map(WirePath::from),
+        })?;
+        if context.output.json {
+            return context.output.json(&mounted);
+        }
+        context.output.line(printable(&mounted.dir.to_string()))
+    }
+}

@@ -1,0 +1,50 @@
+//! `floe snap ...`: snapshots.
+
+mod graph;
+pub(crate) mod list;
+pub(crate) mod show;
+pub(crate) mod tree;
+
+use clap::Subcommand;
+
+use super::Context;
+use crate::error::ApiError;
+use crate::wire::records::Snapshot;
+
+/// Commands on snapshots.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Snap {
+    #[command(visible_alias = "ls")]
+    List(list::List),
+    Show(show::Show),
+    Tree(tree::Tree),
+}
+
+impl Snap {
+    /// Carries the command out.
+    ///
+    /// # Errors
+    /// What kept it from doing so.
+    pub(crate) fn run(&self, context: &Context) -> Result<(), ApiError> {
+        match self {
+            Self::List(command) => command.run(context),
+            Self::Show(command) => command.run(context),
+            Self::Tree(command) => command.run(context),
+        }
+    }
+}
+
+/// What to call a snapshot in one line: its name, else its message, else why Floe took it.
+fn title(snapshot: &Snapshot) -> String {
+    match (&snapshot.name, &snapshot.message, &snapshot.automatic) {
+        (Some(name), Some(message), _) => format!("{name}: {}", first_line(message)),
+        (Some(name), None, _) => name.clone(),
+        (None, Some(message), _) => first_line(message).to_owned(),
+        (None, None, Some(reason)) => format!("(automatic, before a {reason})"),
+        (None, None, None) => "-".to_owned(),
+    }
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or_default()
+}

@@ -1,0 +1,66 @@
+//! `floe ws delete`.
+
+use clap::Args;
+
+use crate::commands::Context;
+use crate::error::{ApiError, ErrorKind};
+use crate::wire::DeleteWorkspace;
+
+/// Delete workspaces; their snapshots stay
+///
+/// What was changed since the last snapshot of a workspace is lost with it. A workspace that is
+/// mounted is refused. Under --json: an array of the workspaces.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Examples:
+  floe ws delete try-1 try-2
+  floe ws delete --dry-run try-3
+  floe ws delete --if-exists scratch")]
+pub(crate) struct Delete {
+    /// Names
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<String>,
+    /// Only say what would go
+    #[arg(long)]
+    dry_run: bool,
+    /// Pass over names that do not exist
+    #[arg(long)]
+    if_exists: bool,
+}
+
+impl Delete {
+    /// Carries it out.
+    ///
+    /// # Errors
+    /// When there is no workspace of a name, or it is mounted; those named before it are deleted.
+    pub(crate) fn run(&self, context: &Context) -> Result<(), ApiError> {
+        let mut client = context.client()?;
+        let mut answers = Vec::new();
+        for name in &self.names {
+            let request = DeleteWorkspace {
+                name: name.clone(),
+                dry_run: self.dry_run,
+            };
+            match client.call(request) {
+                Ok(answer) => {
+                    let verb = if answer.deleted {
+                        "deleted"
+                    } else {
+                        "would delete"
+                    };
+                    let kept = answer.workspace.snapshot_count;
+                    context
+                        .output
+                        .note(&format!("{verb} '{name}'; its {kept} snapshots stay"));
+                    answers.push(answer);
+                }
+                Err(error) if self.if_exists && error.kind == ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if context.output.json {
+            return context.output.json(&answers);
+        }
+        Ok(())
+    }
+}

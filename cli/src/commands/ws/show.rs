@@ -1,0 +1,56 @@
+//! `floe ws show`.
+
+use clap::Args;
+
+use crate::commands::{Context, facts};
+use crate::error::ApiError;
+use crate::output::{printable, size};
+use crate::time;
+use crate::wire::ShowWorkspace;
+
+/// Show one workspace
+#[derive(Args, Debug)]
+pub(crate) struct Show {
+    /// Name
+    name: String,
+}
+
+impl Show {
+    /// Carries it out.
+    ///
+    /// # Errors
+    /// When there is no workspace of that name.
+    pub(crate) fn run(&self, context: &Context) -> Result<(), ApiError> {
+        let shown = context.client()?.call(ShowWorkspace {
+            name: self.name.clone(),
+        })?;
+        if context.output.json {
+            return context.output.json(&shown);
+        }
+        let none = || "-".to_owned();
+        let mut lines = vec![
+            ("name", shown.name),
+            (
+                "created",
+                format!("{} ({})", shown.created_at, time::ago(&shown.created_at)),
+            ),
+            ("forked from", shown.forked_from.unwrap_or_else(none)),
+            ("layer", shown.layer.to_string()),
+            ("snapshots", shown.snapshot_count.to_string()),
+            (
+                "size",
+                format!("{} ({} bytes)", size(shown.bytes), shown.bytes),
+            ),
+        ];
+        if shown.mounts.is_empty() {
+            lines.push(("mounted on", none()));
+        }
+        lines.extend(
+            shown
+                .mounts
+                .iter()
+                .map(|dir| ("mounted on", printable(&dir.to_string()))),
+        );
+        context.output.text(&facts(&lines))
+    }
+}

@@ -1,0 +1,55 @@
+//! The daemon itself.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use floe_fs::MountTarget;
+
+use super::Daemon;
+use crate::error::ApiError;
+use crate::wire::records::{DaemonStatus, Mounted, Stopping};
+use crate::wire::{Status, Stop, WirePath};
+
+/// Says who the daemon is and what is mounted.
+///
+/// # Errors
+/// When the catalog cannot be read.
+pub fn status(daemon: &Daemon, _: &Status) -> Result<DaemonStatus, ApiError> {
+    let names: HashMap<_, _> = daemon
+        .store
+        .workspaces()?
+        .into_iter()
+        .map(|info| (info.id, info.name))
+        .collect();
+    let mounted = |(dir, target): (PathBuf, _)| {
+        let (workspace, snapshot, read_only) = match target {
+            MountTarget::Workspace(id) => (names.get(&id).cloned(), None, false),
+            MountTarget::Snapshot(id) => (None, Some(id.to_string()), true),
+        };
+        Mounted {
+            workspace,
+            snapshot,
+            dir: WirePath::from(&*dir),
+            read_only,
+        }
+    };
+    Ok(DaemonStatus {
+        pid: std::process::id(),
+        store: WirePath::from(daemon.store.dir()),
+        store_id: daemon.store.id().to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        started_at: daemon.started_at.clone(),
+        mounts: daemon.mounts.all().into_iter().map(mounted).collect(),
+    })
+}
+
+/// Begins the daemon's end. The answer leaves before it.
+///
+/// # Errors
+/// Never.
+pub fn stop(daemon: &Daemon, _: &Stop) -> Result<Stopping, ApiError> {
+    daemon.request_stop("a stop request");
+    Ok(Stopping {
+        pid: std::process::id(),
+    })
+}

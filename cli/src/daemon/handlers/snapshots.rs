@@ -1,0 +1,201 @@
+//! Snapshots, forks, rollbacks.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use floe_fs::id::{SnapshotName, WorkspaceName};
+use floe_fs::{ForkSource, SnapshotFilter, SnapshotOptions, WorkspaceInfo};
+
+use super::super::mounts::Subject;
+use super::{Daemon, shown, subject};
+use crate::error::{ApiError, ErrorKind};
+use crate::wire::records::{Forked, RolledBack, Snapshot};
+use crate::wire::{Fork, ListSnapshots, Rollback, ShowSnapshot, TakeSnapshot, WirePath};
+
+/// Most forks that one request may ask for.
+pub const FORKS_MAX: u32 = 10_000;
+/// Longest message of a snapshot in bytes.
+pub const MESSAGE_MAX: usize = 64 << 10;
+/// Most labels of a snapshot.
+pub const LABELS_MAX: usize = 64;
+/// Longest key or value of a label in bytes.
+pub const LABEL_TEXT_MAX: usize = 1024;
+
+/// Freezes the present state of a workspace.
+///
+/// # Errors
+/// When there is none of that name, or the snapshot's name is not allowed or taken.
+pub fn snapshot(daemon: &Daemon, request: TakeSnapshot) -> Result<Snapshot, ApiError> {
+    check_texts(&request)?;
+    let options = SnapshotOptions {
+        name: request
+            .name
+            .as_deref()
+            .map(SnapshotName::parse)
+            .transpose()?,
+        message: request.message,
+        labels: request.labels,
+        durable: request.durable,
+    };
+    Ok(daemon.store.snapshot(&request.workspace, &options)?.into())
+}
+
+fn check_texts(request: &TakeSnapshot) -> Result<(), ApiError> {
+    let usage = |text: String| Err(ApiError::new(ErrorKind::Usage, text));
+    if request
+        .message
+        .as_ref()
+        .is_some_and(|message| message.len() > MESSAGE_MAX)
+    {
+        return usage(format!("the message is longer than {MESSAGE_MAX} bytes"));
+    }
+    if request.labels.len() > LABELS_MAX {
+        return usage(format!("there are more than {LABELS_MAX} labels"));
+    }
+    for (key, value) in &request.labels {
+        if key.is_empty() || key.len() > LABEL_TEXT_MAX || value.len() > LABEL_TEXT_MAX {
+            return usage(format!(
+                "a label's key must have 1 to {LABEL_TEXT_MAX} bytes, its value at most that many"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Makes workspaces on a snapshot, or on the present state of a workspace, all or none; then
+/// mounts them if asked to. If a mount fails the forks stay.
+///
+/// # Errors
+/// When the source does not exist, a name is not allowed or taken, or a mount fails.
+pub fn fork(daemon: &Daemon, request: &Fork) -> Result<Forked, ApiError> {
+    let started = Instant::now();
+    let names = fork_names(&request.name, request.count)?;
+    let source = if request.snapshot_only {
+        ForkSource::Snapshot(daemon.store.find_snapshot(&request.source)?.id)
+    } else {
+        match subject(daemon, &request.source)? {
+            Subject::Workspace(info) => ForkSource::Workspace(info.name),
+            Subject::Snapshot(info) => ForkSource::Snapshot(info.id),
+        }
+    };
+    let made = daemon.store.fork(&source, &names)?;
+    if request.mount {
+        let base = request.dir.as_ref().map(WirePath::to_path);
+        for info in &made {
+            let dir = match (&base, request.count) {
+                (Some(base), Some(_)) => Some(base.join(&info.name)),
+                (base, _) => base.clone(),
+            };
+            mount_fork(daemon, info, dir)?;
+        }
+    }
+    Ok(Forked {
+        workspaces: made.into_iter().map(|info| shown(daemon, info)).collect(),
+        elapsed_us: micros(started),
+    })
+}
+
+fn mount_fork(daemon: &Daemon, info: &WorkspaceInfo, dir: Option<PathBuf>) -> Result<(), ApiError> {
+    let mounted = daemon
+        .mounts
+        .mount(&Subject::Workspace(info.clone()), dir.as_deref());
+    mounted.map(drop).map_err(|error| {
+        let what = format!("the fork '{}' was made but cannot be mounted", info.name);
+        error.while_doing(what)
+    })
+}
+
+fn fork_names(name: &str, count: Option<u32>) -> Result<Vec<WorkspaceName>, ApiError> {
+    match count {
+        None => Ok(vec![WorkspaceName::parse(name)?]),
+        Some(count @ 1..=FORKS_MAX) => (1..=count)
+            .map(|number| Ok(WorkspaceName::parse(&format!("{name}-{number}"))?))
+            .collect(),
+        Some(count) => {
+            let what = format!("{count} is not between 1 and {FORKS_MAX} forks");
+            Err(ApiError::new(ErrorKind::Usage, what))
+        }
+    }
+}
+
+/// Puts a workspace back on an older snapshot, in place where it is mounted.
+///
+/// # Errors
+/// When the workspace or the snapshot does not exist.
+pub fn rollback(daemon: &Daemon, request: &Rollback) -> Result<RolledBack, ApiError> {
+    let report = daemon
+        .store
+        .rollback(&request.workspace, &request.snapshot)?;
+    Ok(RolledBack {
+        workspace: shown(daemon, report.workspace),
+        to: report.to.to_string(),
+        kept: report.kept.to_string(),
+        elapsed_us: report.elapsed_us,
+    })
+}
+
+/// Lists snapshots, newest first.
+///
+/// # Errors
+/// When the catalog cannot be read.
+pub fn list_snapshots(daemon: &Daemon, request: ListSnapshots) -> Result<Vec<Snapshot>, ApiError> {
+    let filter = SnapshotFilter {
+        workspace: request.workspace,
+        name: request.name,
+        labels: request.labels,
+        limit: request.limit,
+    };
+    let found = daemon.store.snapshots(&filter)?;
+    Ok(found.into_iter().map(Snapshot::from).collect())
+}
+
+/// Describes one snapshot.
+///
+/// # Errors
+/// When the reference fits none, or more than one.
+pub fn show_snapshot(daemon: &Daemon, request: &ShowSnapshot) -> Result<Snapshot, ApiError> {
+    Ok(daemon.store.find_snapshot(&request.snapshot)?.into())
+}
+
+fn micros(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_forks_are_numbered_from_one() {
+        let names = fork_names("f", Some(3)).unwrap();
+        let texts: Vec<_> = names.iter().map(WorkspaceName::as_str).collect();
+        assert_eq!(texts, ["f-1", "f-2", "f-3"]);
+        assert_eq!(fork_names("f", None).unwrap()[0].as_str(), "f");
+    }
+
+    #[test]
+    fn absurd_numbers_and_texts_are_refused() {
+        for count in [0, FORKS_MAX + 1, u32::MAX] {
+            assert_eq!(
+                fork_names("f", Some(count)).unwrap_err().kind,
+                ErrorKind::Usage
+            );
+        }
+        let message = Some("x".repeat(MESSAGE_MAX + 1));
+        assert!(
+            check_texts(&TakeSnapshot {
+                message,
+                ..TakeSnapshot::default()
+            })
+            .is_err()
+        );
+        let labels = [(String::new(), "v".to_owned())].into();
+        assert!(
+            check_texts(&TakeSnapshot {
+                labels,
+                ..TakeSnapshot::default()
+            })
+            .is_err()
+        );
+    }
+}

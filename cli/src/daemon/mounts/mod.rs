@@ -1,0 +1,264 @@
+//! Everything that is mounted, by what it shows.
+//!
+//! A *slot* belongs to one workspace or snapshot and holds its open view, the session that serves
+//! it, and the directories it is on. The first directory starts a session (one superblock); each
+//! further one is a bind mount of it, so that locks and page cache stay one. Invariants:
+//! * a directory is in `Slot::dirs` and in the catalog's record of mounts, or in neither;
+//! * a slot has one session at most: a view's references belong to one kernel connection, so a
+//!   session that was unmounted lazily and is still used stands in the way of a new one;
+//! * a view is open as long as its slot has a session.
+//!
+//! Locks, in order: `slots` (short, never while the kernel works) or `reserved` (likewise); then
+//! one slot's `state`; then its `dirs`. Callbacks of a session only send on a channel.
+
+mod dir;
+mod recover;
+mod slot;
+mod watch;
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
+
+use floe_fs::{MountRecord, MountTarget, SnapshotInfo, Store, WorkspaceInfo};
+use parking_lot::Mutex;
+use tracing::{info, warn};
+
+use crate::error::{ApiError, ErrorKind};
+use slot::{Key, Slot};
+use watch::Event;
+
+/// What can be mounted.
+#[derive(Clone, Debug)]
+pub(crate) enum Subject {
+    /// A workspace, to work in.
+    Workspace(WorkspaceInfo),
+    /// A snapshot, to look at.
+    Snapshot(SnapshotInfo),
+}
+
+impl Subject {
+    fn target(&self) -> MountTarget {
+        match self {
+            Self::Workspace(info) => MountTarget::Workspace(info.id),
+            Self::Snapshot(info) => MountTarget::Snapshot(info.id.clone()),
+        }
+    }
+
+    /// The workspace's name or the snapshot's id.
+    fn label(&self) -> &str {
+        match self {
+            Self::Workspace(info) => &info.name,
+            Self::Snapshot(info) => info.id.as_str(),
+        }
+    }
+
+    /// The name of its directory inside the store. '@' is in no workspace's name.
+    fn directory_name(&self) -> String {
+        match self {
+            Self::Workspace(info) => info.name.clone(),
+            Self::Snapshot(info) => format!("@{}", info.id),
+        }
+    }
+}
+
+/// The mounts of one store.
+pub(crate) struct Mounts {
+    store: Arc<Store>,
+    slots: Mutex<HashMap<Key, Arc<Slot>>>,
+    /// Directories that some request is mounting on at this moment.
+    reserved: Mutex<HashSet<PathBuf>>,
+    events: Sender<Event>,
+    next_session: AtomicU64,
+    ending: AtomicBool,
+}
+
+impl Mounts {
+    /// An empty registry and the threads that watch what happens to its mounts.
+    pub(crate) fn start(store: Arc<Store>) -> Result<Arc<Self>, ApiError> {
+        let (events, received) = std::sync::mpsc::channel();
+        let mounts = Arc::new(Self {
+            store,
+            slots: Mutex::default(),
+            reserved: Mutex::default(),
+            events: events.clone(),
+            next_session: AtomicU64::new(1),
+            ending: AtomicBool::new(false),
+        });
+        watch::start(Arc::downgrade(&mounts), events, received)?;
+        Ok(mounts)
+    }
+
+    /// Mounts a subject on a directory, which is made if missing; without one, on its own place
+    /// inside the store. Doing it again changes nothing. Returns the directory.
+    pub(crate) fn mount(&self, subject: &Subject, dir: Option<&Path>) -> Result<PathBuf, ApiError> {
+        if self.ending.load(Ordering::Acquire) {
+            return Err(ApiError::new(
+                ErrorKind::DaemonUnreachable,
+                "the daemon is stopping",
+            ));
+        }
+        let own_place = self.own_places().join(subject.directory_name());
+        let wanted = dir.unwrap_or(&own_place);
+        let prepared = dir::prepare(wanted, self.store.dir(), &|stale| self.is_stale(stale))?;
+        let _reserved = self.reserve(&prepared.path)?;
+        let slot = self.slot(subject.target());
+        let result = slot.mount(self, subject, &prepared.path);
+        if result.is_err() {
+            prepared.undo();
+        }
+        result.map(|()| prepared.path)
+    }
+
+    /// Unmounts every directory of a workspace or snapshot, by any path. Returns them.
+    pub(crate) fn umount(
+        &self,
+        target: &MountTarget,
+        lazy: bool,
+    ) -> Result<Vec<PathBuf>, ApiError> {
+        let Some(slot) = self.slots.lock().get(&Key::from(target)).cloned() else {
+            return Ok(Vec::new());
+        };
+        let freed = slot.umount_all(self, lazy);
+        self.prune(&slot);
+        freed
+    }
+
+    /// Unmounts one directory; `None` if nothing of this store is mounted there.
+    pub(crate) fn umount_dir(&self, dir: &Path, lazy: bool) -> Result<Option<PathBuf>, ApiError> {
+        // A directory of a dead file system cannot be resolved, only compared.
+        let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
+        let Some(slot) = self.slot_at(&dir) else {
+            return Ok(None);
+        };
+        slot.umount(self, &dir, lazy)?;
+        self.prune(&slot);
+        Ok(Some(dir))
+    }
+
+    /// The directories that a workspace or snapshot is mounted on.
+    pub(crate) fn dirs(&self, target: &MountTarget) -> Vec<PathBuf> {
+        let slots = self.slots.lock();
+        slots
+            .get(&Key::from(target))
+            .map(|slot| slot.dirs.lock().clone())
+            .unwrap_or_default()
+    }
+
+    /// Everything mounted, by directory.
+    pub(crate) fn all(&self) -> Vec<(PathBuf, MountTarget)> {
+        let mut all = Vec::new();
+        for slot in self.every_slot() {
+            all.extend(
+                slot.dirs
+                    .lock()
+                    .iter()
+                    .map(|dir| (dir.clone(), slot.target.clone())),
+            );
+        }
+        all.sort_by(|a, b| a.0.cmp(&b.0));
+        all
+    }
+
+    /// Unmounts everything for good: what is in use is detached and ends with its users.
+    pub(crate) fn end(&self) {
+        self.ending.store(true, Ordering::Release);
+        for slot in self.every_slot() {
+            let dirs = slot.dirs.lock().clone();
+            for dir in dirs.iter().rev() {
+                let Err(error) = slot.umount(self, dir, false) else {
+                    continue;
+                };
+                warn!(dir = %dir.display(), error = error.error, causes = ?error.causes,
+                    "cannot unmount cleanly, detaching");
+                if let Err(error) = slot.umount(self, dir, true) {
+                    warn!(dir = %dir.display(), error = error.error, causes = ?error.causes,
+                        "cannot detach");
+                }
+            }
+        }
+    }
+
+    fn own_places(&self) -> PathBuf {
+        self.store.dir().join("mnt")
+    }
+
+    fn slot(&self, target: MountTarget) -> Arc<Slot> {
+        let mut slots = self.slots.lock();
+        let slot = slots
+            .entry(Key::from(&target))
+            .or_insert_with(|| Arc::new(Slot::new(target)));
+        Arc::clone(slot)
+    }
+
+    fn every_slot(&self) -> Vec<Arc<Slot>> {
+        self.slots.lock().values().cloned().collect()
+    }
+
+    fn slot_at(&self, dir: &Path) -> Option<Arc<Slot>> {
+        self.every_slot()
+            .into_iter()
+            .find(|slot| slot.dirs.lock().iter().any(|at| at == dir))
+    }
+
+    /// Forgets a slot that holds nothing and that nobody else is about to use.
+    fn prune(&self, slot: &Arc<Slot>) {
+        let mut slots = self.slots.lock();
+        // One reference in the map, one with the caller: nobody else can have it.
+        if Arc::strong_count(slot) == 2 && slot.is_empty() {
+            slots.remove(&Key::from(&slot.target));
+        }
+    }
+
+    /// Whether a directory carries a mount of this store that no session serves any more.
+    fn is_stale(&self, dir: &Path) -> bool {
+        self.slot_at(dir).is_none()
+            && floe_fs::dispatch::fuser::floe_mounts(self.store.id())
+                .is_ok_and(|found| found.iter().any(|mount| mount.dir == dir))
+    }
+
+    fn record(&self, target: &MountTarget, dir: &Path) {
+        let record = MountRecord {
+            target: target.clone(),
+            dir: dir.to_owned(),
+        };
+        if let Err(error) = self.store.record_mount(&record) {
+            warn!(dir = %dir.display(), %error, "a killed daemon would not restore this mount");
+        }
+    }
+
+    fn forget(&self, dir: &Path) {
+        if let Err(error) = self.store.forget_mount(dir) {
+            warn!(dir = %dir.display(), %error, "a killed daemon would restore this mount");
+        }
+        info!(dir = %dir.display(), "unmounted");
+        if dir.starts_with(self.own_places()) {
+            dir::remove_own_place(dir);
+        }
+    }
+
+    fn reserve(&self, dir: &Path) -> Result<Reservation<'_>, ApiError> {
+        if self.reserved.lock().insert(dir.to_owned()) {
+            return Ok(Reservation {
+                mounts: self,
+                dir: dir.to_owned(),
+            });
+        }
+        let what = format!("'{}' is being mounted on by another request", dir.display());
+        Err(ApiError::new(ErrorKind::Conflict, what))
+    }
+}
+
+/// A directory that only the holder may mount on.
+struct Reservation<'a> {
+    mounts: &'a Mounts,
+    dir: PathBuf,
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        self.mounts.reserved.lock().remove(&self.dir);
+    }
+}

@@ -1,0 +1,314 @@
+//! One workspace's or snapshot's view, sessions and directories.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use floe_fs::dispatch::Dispatch;
+use floe_fs::dispatch::fuser::{Mount, MountOptions};
+use floe_fs::id::{SnapshotId, WorkspaceId};
+use floe_fs::{Attachment, MountTarget, View};
+use parking_lot::Mutex;
+use tracing::{info, warn};
+
+use super::watch::Event;
+use super::{Mounts, Subject};
+use crate::error::{ApiError, ErrorKind, shell_word};
+
+/// How long the last unmount waits for the kernel to let go of the file system.
+const END_WAIT: Duration = Duration::from_secs(2);
+/// The same after a lazy unmount, where programs may keep it for ever.
+const LAZY_END_WAIT: Duration = Duration::from_millis(200);
+
+/// A target as the key of a map.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Key {
+    Workspace(WorkspaceId),
+    Snapshot(SnapshotId),
+}
+
+impl From<&MountTarget> for Key {
+    fn from(target: &MountTarget) -> Self {
+        match target {
+            MountTarget::Workspace(id) => Self::Workspace(*id),
+            MountTarget::Snapshot(id) => Self::Snapshot(id.clone()),
+        }
+    }
+}
+
+/// See the module above.
+pub(super) struct Slot {
+    pub(super) target: MountTarget,
+    /// The directories it is mounted on, oldest first.
+    pub(super) dirs: Mutex<Vec<PathBuf>>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    view: Option<Arc<View>>,
+    /// There is at most one: a view's references belong to one kernel connection.
+    session: Option<Session>,
+}
+
+/// One superblock.
+struct Session {
+    number: u64,
+    // Dropped in this order: the engine stops using the kernel's cache before the mount goes.
+    _attachment: Attachment,
+    mount: Mount,
+}
+
+impl Slot {
+    pub(super) fn new(target: MountTarget) -> Self {
+        Self {
+            target,
+            dirs: Mutex::default(),
+            state: Mutex::default(),
+        }
+    }
+
+    /// Whether nothing is open or mounted.
+    pub(super) fn is_empty(&self) -> bool {
+        // A slot in use by another thread is not empty; waiting for it here could dead-lock.
+        self.state
+            .try_lock()
+            .is_some_and(|state| state.view.is_none())
+            && self.dirs.lock().is_empty()
+    }
+
+    /// Mounts on a directory that the caller prepared and reserved.
+    pub(super) fn mount(
+        &self,
+        mounts: &Mounts,
+        subject: &Subject,
+        dir: &Path,
+    ) -> Result<(), ApiError> {
+        let mut state = self.state.lock();
+        if let Some(there) = super::dir::floe_mount_on(dir)? {
+            if self.dirs.lock().iter().any(|at| at == dir) {
+                return Ok(());
+            }
+            let what = format!(
+                "'{}' is a mount point of Floe already ({there})",
+                dir.display()
+            );
+            return Err(ApiError::new(ErrorKind::Conflict, what).hint(format!(
+                "choose another directory, or unmount it with `floe umount {}`",
+                shell_word(&dir.to_string_lossy())
+            )));
+        }
+        state.settle(mounts, END_WAIT);
+        match &state.session {
+            Some(session) => bind(session, subject, dir)?,
+            None => {
+                let session = state.open(mounts, subject, dir);
+                if session.is_err() {
+                    state.close_if_unused(mounts);
+                }
+                state.session = Some(session?);
+            }
+        }
+        let mut dirs = self.dirs.lock();
+        // It may be there still if somebody unmounted it by hand a moment ago.
+        if !dirs.iter().any(|at| at == dir) {
+            dirs.push(dir.to_owned());
+        }
+        drop(dirs);
+        mounts.record(&self.target, dir);
+        info!(dir = %dir.display(), what = subject.label(), "mounted");
+        Ok(())
+    }
+
+    /// Unmounts one of its directories.
+    pub(super) fn umount(&self, mounts: &Mounts, dir: &Path, lazy: bool) -> Result<(), ApiError> {
+        let mut state = self.state.lock();
+        self.umount_locked(&state, mounts, dir, lazy)?;
+        state.settle(mounts, if lazy { LAZY_END_WAIT } else { END_WAIT });
+        Ok(())
+    }
+
+    /// Unmounts all of its directories, also those that somebody bound by hand. What can be
+    /// unmounted is, even if another directory is busy; the first error is returned.
+    pub(super) fn umount_all(&self, mounts: &Mounts, lazy: bool) -> Result<Vec<PathBuf>, ApiError> {
+        let mut state = self.state.lock();
+        let mut dirs = self.dirs.lock().clone();
+        for dir in state
+            .session
+            .iter()
+            .flat_map(|session| session.mount.directories())
+        {
+            if !dirs.contains(&dir) {
+                dirs.push(dir);
+            }
+        }
+        let mut freed = Vec::new();
+        let mut failed = None;
+        for dir in dirs.into_iter().rev() {
+            match self.umount_locked(&state, mounts, &dir, lazy) {
+                Ok(()) => freed.push(dir),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        state.settle(mounts, if lazy { LAZY_END_WAIT } else { END_WAIT });
+        match failed {
+            Some(error) => Err(error),
+            None => Ok(freed),
+        }
+    }
+
+    fn umount_locked(
+        &self,
+        state: &State,
+        mounts: &Mounts,
+        dir: &Path,
+        lazy: bool,
+    ) -> Result<(), ApiError> {
+        if let Some(session) = &state.session {
+            session.mount.unmount(dir, lazy)?;
+        }
+        self.forget(mounts, dir);
+        Ok(())
+    }
+
+    fn forget(&self, mounts: &Mounts, dir: &Path) {
+        let mut dirs = self.dirs.lock();
+        let before = dirs.len();
+        dirs.retain(|at| at != dir);
+        let forgotten = dirs.len() < before;
+        drop(dirs);
+        if forgotten {
+            mounts.forget(dir);
+        }
+    }
+
+    /// The kernel's connection of that session has ended.
+    pub(super) fn session_ended(&self, mounts: &Mounts, number: u64) {
+        let mut state = self.state.lock();
+        let Some(session) = state.session.take_if(|session| session.number == number) else {
+            return;
+        };
+        // Still in the table if the connection was aborted: what is dead must not stay there.
+        for dir in session.mount.directories() {
+            if let Err(error) = floe_fs::dispatch::fuser::detach_stale(&dir) {
+                warn!(dir = %dir.display(), %error, "cannot detach a dead mount");
+            }
+        }
+        drop(session);
+        for dir in self.dirs.lock().clone() {
+            self.forget(mounts, &dir);
+        }
+        state.close_if_unused(mounts);
+    }
+
+    /// Forgets directories that somebody unmounted or moved by other means.
+    pub(super) fn reconcile(&self, mounts: &Mounts, present: &dyn Fn(&Path) -> bool) {
+        let missing = |slot: &Self| -> Vec<PathBuf> {
+            slot.dirs
+                .lock()
+                .iter()
+                .filter(|dir| !present(dir))
+                .cloned()
+                .collect()
+        };
+        if missing(self).is_empty() {
+            return;
+        }
+        // The table may be older than a mount made meanwhile: decide under the slot's lock, by
+        // the session's own, fresh look.
+        let state = self.state.lock();
+        let now: Vec<PathBuf> = state
+            .session
+            .iter()
+            .flat_map(|session| session.mount.directories())
+            .collect();
+        for dir in missing(self) {
+            if !now.contains(&dir) {
+                self.forget(mounts, &dir);
+            }
+        }
+    }
+}
+
+impl State {
+    /// Opens the view and starts a session on the directory.
+    fn open(
+        &mut self,
+        mounts: &Mounts,
+        subject: &Subject,
+        dir: &Path,
+    ) -> Result<Session, ApiError> {
+        let view = match &self.view {
+            Some(view) => Arc::clone(view),
+            None => match subject {
+                Subject::Workspace(info) => mounts.store.open_live(&info.name)?,
+                Subject::Snapshot(info) => mounts.store.open_frozen(&info.id)?,
+            },
+        };
+        self.view = Some(Arc::clone(&view));
+        let root = rustix::process::geteuid().is_root();
+        let options = MountOptions {
+            read_only: view.is_frozen(),
+            threads: MountOptions::default_threads(),
+            source: format!("floe:{}:{}", mounts.store.id(), subject.label()),
+            allow_other: root,
+            trusted: root,
+        };
+        let dispatch: Arc<dyn Dispatch> = Arc::clone(&view) as _;
+        let mount = Mount::new(dispatch, dir, &options)?;
+        let attachment = view.attach(mount.kernel_cache());
+        let number = mounts.next_session.fetch_add(1, Ordering::Relaxed);
+        let (events, target) = (mounts.events.clone(), subject.target());
+        mount.on_end(Box::new(move || {
+            // Nobody listens any more once the daemon ends; then the session ends with it.
+            if events.send(Event::SessionEnded(target, number)).is_err() {
+                tracing::debug!("a session ended after its daemon");
+            }
+        }));
+        Ok(Session {
+            number,
+            _attachment: attachment,
+            mount,
+        })
+    }
+
+    /// Once the session is on no directory any more: waits for it to end, and closes what it used.
+    /// If programs still use it, it stays until they are done.
+    fn settle(&mut self, mounts: &Mounts, wait: Duration) {
+        let over = |session: &mut Session| {
+            session.mount.directories().is_empty() && session.mount.wait_end(wait)
+        };
+        drop(self.session.take_if(over));
+        self.close_if_unused(mounts);
+    }
+
+    fn close_if_unused(&mut self, mounts: &Mounts) {
+        if self.session.is_none()
+            && let Some(view) = self.view.take()
+        {
+            mounts.store.close_view(&view);
+        }
+    }
+}
+
+/// Mounts a session that runs on a further directory.
+fn bind(session: &Session, subject: &Subject, dir: &Path) -> Result<(), ApiError> {
+    let on = session.mount.directories();
+    let Some(first) = on.first() else {
+        let what = format!("'{}' was unmounted while programs used it", subject.label());
+        return Err(ApiError::new(ErrorKind::Conflict, what).hint(
+            "wait for them to end, or cut them off with `floe daemon stop`; then mount it again",
+        ));
+    };
+    if !rustix::process::geteuid().is_root() {
+        let what = format!("'{}' is mounted on '{}'", subject.label(), first.display());
+        return Err(ApiError::new(ErrorKind::Conflict, what).hint(format!(
+            "only root can mount it on a second directory; move it with `floe umount {0}`, then \
+             `floe mount {0} {1}`",
+            subject.label(),
+            shell_word(&dir.to_string_lossy())
+        )));
+    }
+    Ok(session.mount.bind(dir)?)
+}

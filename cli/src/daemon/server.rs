@@ -1,0 +1,330 @@
+//! The socket: one thread a connection, one request at a time on each.
+//!
+//! Nothing that arrives is trusted: the peer must be the daemon's own user or root, a line has a
+//! bound, what does not decode is answered with an error, and a handler that panics costs its
+//! caller an `internal` error and nobody else anything.
+
+use std::collections::HashMap;
+use std::io::{self, BufReader};
+use std::net::Shutdown;
+use std::os::fd::AsFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use rustix::event::{PollFd, PollFlags};
+use serde::Serialize;
+use tracing::{debug, error, info, warn};
+
+use super::Daemon;
+use super::handlers;
+use crate::error::{ApiError, ErrorKind};
+use crate::wire::line::{self, LineError, REQUEST_BYTES_MAX};
+use crate::wire::{Greeting, Reply, Request};
+
+/// Most connections at once; one more is turned away with an error.
+const CONNECTIONS_MAX: usize = 512;
+/// How long a client may leave an answer unread before its connection is given up.
+const WRITE_WAIT: Duration = Duration::from_secs(60);
+/// How long requests at work may take to finish once the daemon is to end.
+const FINISH_WAIT: Duration = Duration::from_secs(10);
+
+/// A listening socket and the connections made on it.
+pub struct Server {
+    connections: Arc<Connections>,
+    /// Closing this end wakes the thread that accepts.
+    wake: UnixStream,
+    acceptor: std::thread::JoinHandle<()>,
+}
+
+#[derive(Default)]
+struct Connections {
+    open: Mutex<HashMap<u64, Connection>>,
+    one_less: Condvar,
+}
+
+struct Connection {
+    stream: UnixStream,
+    /// A request is being worked on or answered.
+    busy: bool,
+}
+
+impl Server {
+    /// Starts to accept connections.
+    ///
+    /// # Errors
+    /// When no thread or socket can be had.
+    pub fn start(daemon: Arc<Daemon>, listener: UnixListener) -> Result<Self, ApiError> {
+        let failed = |source: io::Error| {
+            ApiError::new(ErrorKind::Failed, "cannot serve the socket").caused_by(&source)
+        };
+        let (wake, woken) = UnixStream::pair().map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let connections = Arc::new(Connections::default());
+        let acceptor = std::thread::Builder::new()
+            .name("accept".into())
+            .spawn({
+                let connections = Arc::clone(&connections);
+                move || accept(&daemon, &listener, &woken, &connections)
+            })
+            .map_err(failed)?;
+        Ok(Self {
+            connections,
+            wake,
+            acceptor,
+        })
+    }
+
+    /// Stops accepting, lets requests at work finish for a while, closes every connection.
+    pub fn end(self) {
+        drop(self.wake);
+        if self.acceptor.join().is_err() {
+            error!("the accepting thread panicked");
+        }
+        let give_up = Instant::now() + FINISH_WAIT;
+        let mut open = self.connections.open.lock();
+        for connection in open.values().filter(|connection| !connection.busy) {
+            hang_up(&connection.stream);
+        }
+        while open.values().any(|connection| connection.busy) {
+            if self
+                .connections
+                .one_less
+                .wait_until(&mut open, give_up)
+                .timed_out()
+            {
+                warn!(
+                    requests = open.len(),
+                    "not waiting any longer for requests at work"
+                );
+                break;
+            }
+        }
+        for connection in open.values() {
+            hang_up(&connection.stream);
+        }
+    }
+}
+
+/// Ends the reading half: the connection's thread sees the end after its present answer.
+fn hang_up(stream: &UnixStream) {
+    if let Err(error) = stream.shutdown(Shutdown::Read) {
+        debug!(%error, "a connection was gone already");
+    }
+}
+
+fn accept(
+    daemon: &Arc<Daemon>,
+    listener: &UnixListener,
+    woken: &UnixStream,
+    connections: &Arc<Connections>,
+) {
+    for number in 0.. {
+        let mut fds = [
+            PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(woken.as_fd(), PollFlags::IN),
+        ];
+        if let Err(error) = rustix::event::poll(&mut fds, None)
+            && error != rustix::io::Errno::INTR
+        {
+            error!(%error, "cannot wait for connections");
+            daemon.request_stop("the socket failed");
+            return;
+        }
+        if !fds[1].revents().is_empty() {
+            return;
+        }
+        match listener.accept() {
+            Ok((stream, _)) => welcome(daemon, stream, number, connections),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => {
+                // Out of descriptors, most likely: some connection must end first.
+                warn!(%error, "cannot accept a connection");
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        }
+    }
+}
+
+fn welcome(
+    daemon: &Arc<Daemon>,
+    mut stream: UnixStream,
+    number: u64,
+    connections: &Arc<Connections>,
+) {
+    let result = admit(&stream).and_then(|()| {
+        let mut open = connections.open.lock();
+        if open.len() >= CONNECTIONS_MAX {
+            return Err(io::Error::other("too many connections"));
+        }
+        open.insert(
+            number,
+            Connection {
+                stream: stream.try_clone()?,
+                busy: false,
+            },
+        );
+        Ok(())
+    });
+    if let Err(error) = result {
+        warn!(%error, "a connection was turned away");
+        let refusal = ApiError::new(
+            ErrorKind::DaemonUnreachable,
+            "the daemon turned the connection away",
+        )
+        .caused_by(&error);
+        if let Err(error) = line::write(&mut stream, &Reply::<()>::Error(refusal)) {
+            debug!(%error, "and did not wait for the reason");
+        }
+        return;
+    }
+    let serve = {
+        let (daemon, connections) = (Arc::clone(daemon), Arc::clone(connections));
+        move || {
+            if let Err(error) = serve(&daemon, stream, number, &connections) {
+                debug!(%error, "a connection ended");
+            }
+            connections.open.lock().remove(&number);
+            connections.one_less.notify_all();
+        }
+    };
+    if let Err(error) = std::thread::Builder::new()
+        .name("connection".into())
+        .spawn(serve)
+    {
+        warn!(%error, "no thread for a connection");
+        connections.open.lock().remove(&number);
+    }
+}
+
+/// Lets in the daemon's own user and root.
+fn admit(stream: &UnixStream) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    stream.set_write_timeout(Some(WRITE_WAIT))?;
+    let peer = rustix::net::sockopt::socket_peercred(stream)?;
+    if peer.uid.is_root() || peer.uid == rustix::process::geteuid() {
+        return Ok(());
+    }
+    let uid = peer.uid.as_raw();
+    Err(io::Error::new(
+        io::ErrorKind::PermissionDenied,
+        format!("user {uid} is not the owner"),
+    ))
+}
+
+fn serve(
+    daemon: &Daemon,
+    mut stream: UnixStream,
+    number: u64,
+    connections: &Connections,
+) -> Result<(), LineError> {
+    let lost = |source| LineError::Io { source };
+    let mut reader = BufReader::new(stream.try_clone().map_err(lost)?);
+    let version = env!("CARGO_PKG_VERSION").to_owned();
+    line::write(
+        &mut stream,
+        &Greeting {
+            version,
+            pid: std::process::id(),
+        },
+    )
+    .map_err(lost)?;
+    let mut buffer = Vec::new();
+    loop {
+        let request = line::read::<Request>(&mut reader, &mut buffer, REQUEST_BYTES_MAX);
+        let busy = |busy| {
+            if let Some(connection) = connections.open.lock().get_mut(&number) {
+                connection.busy = busy;
+            }
+        };
+        match request {
+            Ok(request) => {
+                busy(true);
+                let written = catch(daemon, request, &mut stream);
+                busy(false);
+                connections.one_less.notify_all();
+                written.map_err(lost)?;
+            }
+            Err(LineError::Closed) => return Ok(()),
+            Err(error) => {
+                let refusal = ApiError::from_error(ErrorKind::Usage, &error)
+                    .while_doing("the daemon does not understand the request");
+                let refusal =
+                    refusal.hint("if the daemon is an older build, end it with `floe daemon stop`");
+                line::write(&mut stream, &Reply::<()>::Error(refusal)).map_err(lost)?;
+                if !matches!(error, LineError::Malformed { .. }) {
+                    return Err(error);
+                }
+            }
+        }
+    }
+}
+
+/// Handles a request and writes its answer; a panic becomes an answer as well.
+fn catch(daemon: &Daemon, request: Request, stream: &mut UnixStream) -> io::Result<()> {
+    match catch_unwind(AssertUnwindSafe(|| dispatch(daemon, request, stream))) {
+        Ok(written) => written,
+        Err(_) => {
+            error!("a handler panicked; see above");
+            let error = ApiError::new(ErrorKind::Internal, "the daemon hit a bug in Floe")
+                .hint("the daemon's log has the details; please report it");
+            line::write(stream, &Reply::<()>::Error(error))
+        }
+    }
+}
+
+fn dispatch(daemon: &Daemon, request: Request, stream: &mut UnixStream) -> io::Result<()> {
+    use Request as R;
+    match request {
+        R::Status(request) => answer(stream, handlers::status(daemon, &request)),
+        R::Stop(request) => answer(stream, handlers::stop(daemon, &request)),
+        R::CreateWorkspace(request) => answer(stream, handlers::create_workspace(daemon, &request)),
+        R::ImportWorkspace(request) => import(daemon, &request, stream),
+        R::ListWorkspaces(request) => answer(stream, handlers::list_workspaces(daemon, &request)),
+        R::ShowWorkspace(request) => answer(stream, handlers::show_workspace(daemon, &request)),
+        R::RenameWorkspace(request) => answer(stream, handlers::rename_workspace(daemon, &request)),
+        R::DeleteWorkspace(request) => answer(stream, handlers::delete_workspace(daemon, &request)),
+        R::Mount(request) => answer(stream, handlers::mount(daemon, &request)),
+        R::Umount(request) => answer(stream, handlers::umount(daemon, &request)),
+        R::TakeSnapshot(request) => answer(stream, handlers::snapshot(daemon, request)),
+        R::Fork(request) => answer(stream, handlers::fork(daemon, &request)),
+        R::Rollback(request) => answer(stream, handlers::rollback(daemon, &request)),
+        R::ListSnapshots(request) => answer(stream, handlers::list_snapshots(daemon, request)),
+        R::ShowSnapshot(request) => answer(stream, handlers::show_snapshot(daemon, &request)),
+    }
+}
+
+fn answer<T: Serialize>(stream: &mut UnixStream, result: Result<T, ApiError>) -> io::Result<()> {
+    match result {
+        Ok(answer) => line::write(stream, &Reply::Ok(answer)),
+        Err(error) => {
+            if error.kind == ErrorKind::Failed {
+                warn!(error = error.error, causes = ?error.causes, "a request failed");
+            }
+            line::write(stream, &Reply::<()>::Error(error))
+        }
+    }
+}
+
+fn import(
+    daemon: &Daemon,
+    request: &crate::wire::ImportWorkspace,
+    stream: &mut UnixStream,
+) -> io::Result<()> {
+    let mut gone: Option<io::Error> = None;
+    let result = handlers::import_workspace(daemon, request, &mut |progress| {
+        if gone.is_none() {
+            gone = line::write(stream, &Reply::<()>::Progress(progress.clone())).err();
+        }
+        gone.is_none()
+    });
+    match gone {
+        Some(error) => {
+            info!(name = request.name, "the client that imported went away");
+            Err(error)
+        }
+        None => answer(stream, result),
+    }
+}

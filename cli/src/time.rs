@@ -1,0 +1,63 @@
+//! Times as people read them. On the wire and under `--json` they are RFC 3339.
+
+use jiff::Timestamp;
+
+/// How long ago an RFC 3339 time was: `just now`, `5 min ago`, `3 h ago`, `2 days ago`. A text
+/// that is no time is returned as it is.
+#[must_use]
+pub fn ago(text: &str) -> String {
+    match text.parse::<Timestamp>() {
+        Ok(time) => ago_between(time, Timestamp::now()),
+        Err(_) => text.to_owned(),
+    }
+}
+
+fn ago_between(time: Timestamp, now: Timestamp) -> String {
+    let seconds = now.as_second().saturating_sub(time.as_second());
+    match seconds {
+        ..5 => "just now".to_owned(),
+        5..60 => format!("{seconds} s ago"),
+        60..3_600 => format!("{} min ago", seconds / 60),
+        3_600..86_400 => format!("{} h ago", seconds / 3_600),
+        86_400..172_800 => "1 day ago".to_owned(),
+        _ => format!("{} days ago", seconds / 86_400),
+    }
+}
+
+/// A duration: `38 us`, `1.2 ms`, `3.4 s`, `2 min 5 s`.
+#[must_use]
+pub fn elapsed(us: u64) -> String {
+    match us {
+        ..1_000 => format!("{us} us"),
+        1_000..1_000_000 => format!("{}.{} ms", us / 1_000, us % 1_000 / 100),
+        1_000_000..60_000_000 => format!("{}.{} s", us / 1_000_000, us % 1_000_000 / 100_000),
+        _ => format!("{} min {} s", us / 60_000_000, us / 1_000_000 % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_pick_one_unit() {
+        let now = Timestamp::from_second(1_000_000).unwrap();
+        let at =
+            |seconds: i64| ago_between(Timestamp::from_second(1_000_000 - seconds).unwrap(), now);
+        assert_eq!(at(-10), "just now");
+        assert_eq!(at(59), "59 s ago");
+        assert_eq!(at(3_599), "59 min ago");
+        assert_eq!(at(86_399), "23 h ago");
+        assert_eq!(at(86_400), "1 day ago");
+        assert_eq!(at(200_000), "2 days ago");
+        assert_eq!(ago("yesterday"), "yesterday");
+    }
+
+    #[test]
+    fn durations_pick_one_unit() {
+        assert_eq!(elapsed(38), "38 us");
+        assert_eq!(elapsed(1_250), "1.2 ms");
+        assert_eq!(elapsed(3_450_000), "3.4 s");
+        assert_eq!(elapsed(125_000_000), "2 min 5 s");
+    }
+}

@@ -1,0 +1,295 @@
+//! What client and daemon say to each other: lines of JSON over a Unix socket.
+//!
+//! ```text
+//! daemon  {"floe":"0.1.0","pid":4711}                            on connecting
+//! client  {"snapshot":{"workspace":"w", ...}}                    a request
+//! daemon  {"progress":{"files":120,"bytes":88000}}               only while importing
+//! daemon  {"ok":{"id":"1f0c...", ...}}  or  {"error":{...}}      the answer
+//! ```
+//!
+//! A connection carries any number of requests, one after the other. The greeting lets a client
+//! tell "the daemon was just ending" (no greeting: try again) from "it ended while it worked"
+//! (do not repeat), and notice that it talks to another version. The answers in [`records`] are
+//! also what `--json` prints.
+
+pub mod line;
+mod path;
+pub mod records;
+
+use std::collections::BTreeMap;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+pub use path::WirePath;
+
+use crate::error::ApiError;
+use records::{
+    DaemonStatus, Deleted, Forked, Imported, Mounted, RolledBack, Snapshot, Stopping, Unmounted,
+    Workspace,
+};
+
+/// The first line a daemon sends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Greeting {
+    /// The daemon's version of Floe.
+    #[serde(rename = "floe")]
+    pub version: String,
+    /// Its process.
+    pub pid: u32,
+}
+
+/// What a client may find as the first line.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub enum FirstLine {
+    /// The daemon listens.
+    Greeting(Greeting),
+    /// It will not, and says why.
+    Refusal {
+        /// Why.
+        error: ApiError,
+    },
+}
+
+/// A line from the daemon after a request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reply<T> {
+    /// The request is still being worked on.
+    Progress(Progress),
+    /// The answer.
+    Ok(T),
+    /// The request failed.
+    Error(ApiError),
+}
+
+/// How far an import is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Files taken in so far.
+    pub files: u64,
+    /// Bytes taken in so far.
+    pub bytes: u64,
+}
+
+/// A request together with the type of its answer.
+pub trait Call: Into<Request> {
+    /// What a successful answer holds.
+    type Answer: Serialize + DeserializeOwned;
+}
+
+macro_rules! requests {
+    ($($(#[$doc:meta])* $name:ident -> $answer:ty {
+        $($(#[$field_meta:meta])* $field:ident: $type:ty,)*
+    })*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+            #[serde(deny_unknown_fields)]
+            pub struct $name {
+                $($(#[$field_meta])* pub $field: $type,)*
+            }
+
+            impl Call for $name {
+                type Answer = $answer;
+            }
+
+            impl From<$name> for Request {
+                fn from(request: $name) -> Self {
+                    Self::$name(request)
+                }
+            }
+        )*
+
+        /// Any request, as it travels.
+        #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        pub enum Request {
+            $($(#[$doc])* $name($name),)*
+        }
+    };
+}
+
+requests! {
+    /// Asks who the daemon is and what is mounted.
+    Status -> DaemonStatus {}
+
+    /// Asks the daemon to unmount everything and end.
+    Stop -> Stopping {}
+
+    /// Makes an empty workspace.
+    CreateWorkspace -> Workspace {
+        /// Its name.
+        name: String,
+    }
+
+    /// Makes a workspace with a copy of a directory.
+    ImportWorkspace -> Imported {
+        /// Its name.
+        name: String,
+        /// The directory to copy, absolute.
+        dir: WirePath,
+    }
+
+    /// Lists the workspaces by name.
+    ListWorkspaces -> Vec<Workspace> {}
+
+    /// Describes one workspace.
+    ShowWorkspace -> Workspace {
+        /// Its name.
+        name: String,
+    }
+
+    /// Gives a workspace another name.
+    RenameWorkspace -> Workspace {
+        /// Its name so far.
+        name: String,
+        /// Its new name.
+        to: String,
+    }
+
+    /// Removes a workspace; its snapshots stay.
+    DeleteWorkspace -> Deleted {
+        /// Its name.
+        name: String,
+        /// Only say what would go.
+        dry_run: bool,
+    }
+
+    /// Mounts a workspace, or a snapshot read-only.
+    Mount -> Mounted {
+        /// A workspace's name or a snapshot reference.
+        target: String,
+        /// Where, absolute; absent for the place inside the store.
+        dir: Option<WirePath>,
+    }
+
+    /// Unmounts one directory, or every mount of a workspace or snapshot.
+    Umount -> Unmounted {
+        /// A workspace's name or a snapshot reference, as typed.
+        target: String,
+        /// The same text as an absolute path.
+        dir: WirePath,
+        /// Detach even if it is in use.
+        lazy: bool,
+    }
+
+    /// Freezes the present state of a workspace.
+    TakeSnapshot -> Snapshot {
+        /// The workspace.
+        workspace: String,
+        /// A name for the snapshot, unique in its workspace.
+        name: Option<String>,
+        /// A message to keep with it.
+        message: Option<String>,
+        /// Labels to keep with it.
+        labels: BTreeMap<String, String>,
+        /// Return only once it would survive a power failure.
+        durable: bool,
+    }
+
+    /// Makes workspaces on a snapshot, all or none.
+    Fork -> Forked {
+        /// A workspace's name or a snapshot reference.
+        source: String,
+        /// Take `source` for a snapshot even if a workspace has that name.
+        snapshot_only: bool,
+        /// The new workspace's name.
+        name: String,
+        /// How many; they are then called NAME-1, NAME-2 and so on.
+        count: Option<u32>,
+        /// Mount them too.
+        mount: bool,
+        /// Where; with a count, each below it. Absent for the places inside the store.
+        dir: Option<WirePath>,
+    }
+
+    /// Puts a workspace back on an older snapshot.
+    Rollback -> RolledBack {
+        /// The workspace.
+        workspace: String,
+        /// The snapshot reference.
+        snapshot: String,
+    }
+
+    /// Lists snapshots, newest first.
+    ListSnapshots -> Vec<Snapshot> {
+        /// Only those of this workspace.
+        workspace: Option<String>,
+        /// Only those of this name.
+        name: Option<String>,
+        /// Only those with all of these labels.
+        labels: BTreeMap<String, String>,
+        /// At most this many.
+        limit: Option<usize>,
+    }
+
+    /// Describes one snapshot.
+    ShowSnapshot -> Snapshot {
+        /// The snapshot reference.
+        snapshot: String,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    fn round_trip<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(value: &T) {
+        let text = serde_json::to_string(value).unwrap();
+        assert!(!text.contains('\n'), "{text}");
+        assert_eq!(&serde_json::from_str::<T>(&text).unwrap(), value, "{text}");
+    }
+
+    #[test]
+    fn requests_survive_the_wire() {
+        round_trip(&Request::from(Status {}));
+        round_trip(&Request::from(TakeSnapshot {
+            workspace: "w".into(),
+            message: Some("two\nlines".into()),
+            labels: BTreeMap::from([("k".into(), "v=1".into())]),
+            ..TakeSnapshot::default()
+        }));
+        round_trip(&Request::from(Mount {
+            target: "w".into(),
+            dir: Some(WirePath::from(std::path::Path::new("/mnt/ü"))),
+        }));
+    }
+
+    #[test]
+    fn replies_survive_the_wire() {
+        round_trip(&Reply::<Stopping>::Progress(Progress {
+            files: 3,
+            ..Progress::default()
+        }));
+        round_trip(&Reply::Ok(Stopping { pid: 7 }));
+        let error = ApiError::new(ErrorKind::NotFound, "gone").hint("`floe ws list`");
+        round_trip(&Reply::<Stopping>::Error(error));
+        round_trip(&Greeting {
+            version: "1".into(),
+            pid: 1,
+        });
+    }
+
+    #[test]
+    fn the_documented_spelling_is_kept() {
+        let text = serde_json::to_string(&Request::from(Rollback {
+            workspace: "w".into(),
+            snapshot: "s".into(),
+        }));
+        assert_eq!(
+            text.unwrap(),
+            r#"{"rollback":{"workspace":"w","snapshot":"s"}}"#
+        );
+        let greeting = Greeting {
+            version: "0.1.0".into(),
+            pid: 4711,
+        };
+        assert_eq!(
+            serde_json::to_string(&greeting).unwrap(),
+            r#"{"floe":"0.1.0","pid":4711}"#
+        );
+    }
+}

@@ -1,0 +1,217 @@
+//! The answers. Their fields are the JSON that `--json` prints: fields may be added, never changed.
+//! Sizes are bytes, times RFC 3339.
+
+use std::collections::BTreeMap;
+
+use floe_fs::{ImportReport, SnapshotInfo, WorkspaceInfo};
+use serde::{Deserialize, Serialize};
+
+use super::WirePath;
+
+/// A workspace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Workspace {
+    /// Its name.
+    pub name: String,
+    /// Its live layer.
+    pub layer: u64,
+    /// Snapshots taken of it, automatic ones included.
+    pub snapshot_count: u64,
+    /// Directories it is mounted on.
+    pub mounts: Vec<WirePath>,
+    /// Bytes its files take up as seen in it, shared or not.
+    pub bytes: u64,
+    /// When it was made.
+    pub created_at: String,
+    /// The snapshot it was forked from.
+    pub forked_from: Option<String>,
+}
+
+impl Workspace {
+    /// A workspace with the directories it is mounted on.
+    #[must_use]
+    pub fn new(info: WorkspaceInfo, mounts: Vec<WirePath>) -> Self {
+        Self {
+            name: info.name,
+            layer: info.layer.0,
+            snapshot_count: info.snapshot_count,
+            mounts,
+            bytes: info.bytes,
+            created_at: info.created_at,
+            forked_from: info.forked_from.map(|id| id.to_string()),
+        }
+    }
+}
+
+/// A snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// Its id, for ever.
+    pub id: String,
+    /// The workspace it was taken of.
+    pub workspace: String,
+    /// Its name.
+    pub name: Option<String>,
+    /// The snapshot before it.
+    pub parent: Option<String>,
+    /// When it was taken.
+    pub created_at: String,
+    /// How long taking it took, in microseconds.
+    pub elapsed_us: u64,
+    /// Whether it was known to survive a power failure when it was acknowledged.
+    pub durable: bool,
+    /// What it can bring back: `filesystem` or `filesystem+memory`.
+    pub fidelity: String,
+    /// The message kept with it.
+    pub message: Option<String>,
+    /// The labels kept with it.
+    pub labels: BTreeMap<String, String>,
+    /// Why Floe took it by itself: `fork` or `rollback`; absent if somebody asked for it.
+    pub automatic: Option<String>,
+    /// Its frozen layer.
+    pub layer: u64,
+}
+
+impl From<SnapshotInfo> for Snapshot {
+    fn from(info: SnapshotInfo) -> Self {
+        Self {
+            id: info.id.to_string(),
+            workspace: info.workspace,
+            name: info.name,
+            parent: info.parent.map(|id| id.to_string()),
+            created_at: info.created_at,
+            elapsed_us: info.elapsed_us,
+            durable: info.durable,
+            fidelity: fidelity(info.fidelity).to_owned(),
+            message: info.message,
+            labels: info.labels,
+            automatic: info.automatic,
+            layer: info.layer.0,
+        }
+    }
+}
+
+fn fidelity(fidelity: floe_fs::Fidelity) -> &'static str {
+    match fidelity {
+        floe_fs::Fidelity::Filesystem => "filesystem",
+    }
+}
+
+/// One mount.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mounted {
+    /// The workspace mounted there, if it is one.
+    pub workspace: Option<String>,
+    /// The snapshot mounted there, if it is one.
+    pub snapshot: Option<String>,
+    /// The directory.
+    pub dir: WirePath,
+    /// Whether writing is refused.
+    pub read_only: bool,
+}
+
+/// What an unmount did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unmounted {
+    /// The directories that are free again.
+    pub unmounted: Vec<WirePath>,
+}
+
+/// The daemon.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DaemonStatus {
+    /// Its process.
+    pub pid: u32,
+    /// The store it serves.
+    pub store: WirePath,
+    /// The store's id.
+    pub store_id: String,
+    /// Its version.
+    pub version: String,
+    /// When it started.
+    pub started_at: String,
+    /// Everything it has mounted.
+    pub mounts: Vec<Mounted>,
+}
+
+/// The daemon is about to end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stopping {
+    /// Its process.
+    pub pid: u32,
+}
+
+/// What an import made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Imported {
+    /// The new workspace.
+    #[serde(flatten)]
+    pub workspace: Workspace,
+    /// What was taken in.
+    pub import: Import,
+}
+
+/// What an import took in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Import {
+    /// Regular files.
+    pub files: u64,
+    /// Directories.
+    pub directories: u64,
+    /// Symbolic links.
+    pub symlinks: u64,
+    /// Second and further names of a file.
+    pub hard_links: u64,
+    /// Devices, FIFOs and sockets.
+    pub special: u64,
+    /// Bytes of contents.
+    pub bytes: u64,
+    /// How long it took, in microseconds.
+    pub elapsed_us: u64,
+}
+
+impl From<ImportReport> for Import {
+    fn from(report: ImportReport) -> Self {
+        Self {
+            files: report.files,
+            directories: report.directories,
+            symlinks: report.symlinks,
+            hard_links: report.hard_links,
+            special: report.special,
+            bytes: report.bytes,
+            elapsed_us: report.elapsed_us,
+        }
+    }
+}
+
+/// What a delete removed, or would.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Deleted {
+    /// The workspace as it was.
+    #[serde(flatten)]
+    pub workspace: Workspace,
+    /// False for a dry run.
+    pub deleted: bool,
+}
+
+/// What a fork made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Forked {
+    /// The new workspaces.
+    pub workspaces: Vec<Workspace>,
+    /// How long it took, mounting included, in microseconds.
+    pub elapsed_us: u64,
+}
+
+/// What a rollback did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RolledBack {
+    /// The workspace.
+    pub workspace: Workspace,
+    /// The snapshot it stands on now.
+    pub to: String,
+    /// The automatic snapshot that keeps the state it had before.
+    pub kept: String,
+    /// How long it took, in microseconds.
+    pub elapsed_us: u64,
+}
