@@ -2,7 +2,7 @@
 
 use super::files::Kill;
 use super::node::NodeState;
-use super::{Mutation, View, acl, blocks_between, lock};
+use super::{Mutation, View, acl, lock};
 use crate::attr::{Attr, FileKind, GROUP_EXEC, SET_GID, SET_UID};
 use crate::change::{Change, Name, Row};
 use crate::contents::FILE_MAX;
@@ -81,11 +81,7 @@ impl View {
         };
         let committed = result.and_then(|()| {
             change.push(mutation.put(ino, row));
-            mutation.count(
-                &mut change,
-                blocks_between(state.row.attr.blocks, row.attr.blocks),
-                0,
-            );
+            mutation.count(&mut change, Some(&state.row), &row);
             mutation.apply(&change)
         });
         mutation.settle(&node, &mut state, &change, committed)?;

@@ -104,7 +104,7 @@ impl Dispatch for View {
             return;
         }
         // Inline bytes are kept in memory only while somebody writes.
-        if let Some(node) = self.epoch().nodes.get(ino)
+        if let Ok(node) = self.epoch().nodes.get(ino)
             && let Ok(mut state) = lock(&node)
             && matches!(state.contents, Some(Contents::Inline(_)))
         {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::node::{Contents, Node, NodeState};
-use super::{Epoch, Mutation, View, blocks_between, lock};
+use super::{Epoch, Mutation, View, lock};
 use crate::attr::FileKind;
 use crate::change::{Change, ContentKind, InodeRow, Row};
 use crate::contents::{ExtentMap, FILE_MAX, FileIo, INLINE_MAX, Source, as_len};
@@ -169,11 +169,7 @@ impl View {
         let committed = written.and_then(|()| {
             row.attr.size = new_size;
             change.push(mutation.put(ino, row));
-            mutation.count(
-                &mut change,
-                blocks_between(state.row.attr.blocks, row.attr.blocks),
-                0,
-            );
+            mutation.count(&mut change, Some(&state.row), &row);
             mutation.apply(&change)
         });
         mutation.settle(&node, &mut state, &change, committed)?;
@@ -225,11 +221,7 @@ impl View {
                 })?;
             }
             change.push(mutation.put(ino, row));
-            mutation.count(
-                &mut change,
-                blocks_between(state.row.attr.blocks, row.attr.blocks),
-                0,
-            );
+            mutation.count(&mut change, Some(&state.row), &row);
             mutation.apply(&change)
         };
         let committed = steps();

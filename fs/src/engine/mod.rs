@@ -141,6 +141,11 @@ impl View {
         })
     }
 
+    /// Returns when every mutation that has begun has ended.
+    pub(crate) fn wait_for_mutations(&self) {
+        drop(self.gate.write());
+    }
+
     /// Runs a query at the lineage of the epoch's layer.
     fn at_lineage<T>(
         &self,
@@ -158,13 +163,21 @@ impl View {
 
     /// The node of an inode that exists in this view.
     fn node(&self, epoch: &Epoch, ino: Ino) -> Result<Arc<Node>, OpError> {
-        if let Some(node) = epoch.nodes.get(ino) {
-            return Ok(node);
-        }
-        let version = self.at_lineage(epoch, |at| self.core.catalog.inode(ino, at))?;
-        match version {
-            Some((layer, Some(row))) => Ok(epoch.nodes.insert(Node::new(ino, row, layer))),
-            _ => Err(OpError::Stale(ino)),
+        loop {
+            let missing = match epoch.nodes.get(ino) {
+                Ok(node) => return Ok(node),
+                Err(missing) => missing,
+            };
+            let version = self.at_lineage(epoch, |at| self.core.catalog.inode(ino, at))?;
+            let Some((layer, Some(row))) = version else {
+                return Err(OpError::Stale(ino));
+            };
+            if let Some(node) = epoch
+                .nodes
+                .insert_loaded(Node::new(ino, row, layer), &missing)
+            {
+                return Ok(node);
+            }
         }
     }
 }
@@ -198,14 +211,22 @@ impl Mutation<'_> {
         }
     }
 
-    /// Adds the row for what a change does to the layer's totals.
-    fn count(&self, change: &mut Change, blocks: i64, inodes: i64) {
-        if blocks != 0 || inodes != 0 {
-            let bytes = blocks.saturating_mul(512);
+    /// Adds the row for what a new version of an inode does to the layer's totals. They count what
+    /// has a name: a removed file that is still open here is not in a fork either.
+    fn count(&self, change: &mut Change, old: Option<&InodeRow>, new: &InodeRow) {
+        let usage = |row: Option<&InodeRow>| {
+            let row = row.filter(|row| row.attr.nlink > 0);
+            row.map_or((0, 0), |row| {
+                let blocks = i64::try_from(row.attr.blocks).unwrap_or(i64::MAX);
+                (blocks.saturating_mul(512), 1)
+            })
+        };
+        let (old, new) = (usage(old), usage(Some(new)));
+        if old != new {
             change.push(Row::AddUsage {
                 layer: self.layer,
-                bytes,
-                inodes,
+                bytes: new.0.saturating_sub(old.0),
+                inodes: new.1 - old.1,
             });
         }
     }
@@ -241,10 +262,4 @@ fn checked_name(name: &[u8]) -> Result<Name, OpError> {
     } else {
         Ok(Name::from(name))
     }
-}
-
-/// The difference of two block counts.
-fn blocks_between(old: u64, new: u64) -> i64 {
-    let distance = i64::try_from(old.abs_diff(new)).unwrap_or(i64::MAX);
-    if new >= old { distance } else { -distance }
 }

@@ -147,7 +147,7 @@ impl View {
             },
         );
         drop(state);
-        mutation.epoch.nodes.insert(node);
+        mutation.epoch.nodes.insert_new(node);
         self.referenced(&mutation.epoch, entry.ino)
     }
 
@@ -234,6 +234,7 @@ impl View {
         let mut change = Change::new();
         let child_row = mutation.unlinked(&node, &mut child)?;
         change.push(mutation.put(entry.ino, child_row));
+        mutation.count(&mut change, Some(&child.row), &child_row);
         let gone = mutation.remove_entry(parent.ino, &name, slot, &mut change);
         let row = mutation.touched(&state, false, directory);
         change.push(mutation.put(parent.ino, row));
@@ -397,7 +398,7 @@ impl Mutation<'_> {
                 value: Some(value.clone()),
             });
         }
-        self.count(change, 0, 1);
+        self.count(change, None, &row);
         let node = Node::new(ino, row, self.layer);
         {
             let mut fresh = node.state.write();

@@ -73,7 +73,19 @@ const SHARD_MAX: usize = 4096;
 
 /// Nodes by inode number.
 pub(super) struct NodeCache {
-    shards: Vec<RwLock<HashMap<Ino, Arc<Node>>>>,
+    shards: Vec<RwLock<Shard>>,
+}
+
+#[derive(Default)]
+struct Shard {
+    nodes: HashMap<Ino, Arc<Node>>,
+    /// How often nodes have left the shard.
+    departures: u64,
+}
+
+/// What [`NodeCache::get`] found missing, for [`NodeCache::insert_loaded`].
+pub(super) struct Missing {
+    departures: u64,
 }
 
 impl NodeCache {
@@ -83,58 +95,76 @@ impl NodeCache {
         }
     }
 
-    fn shard(&self, ino: Ino) -> &RwLock<HashMap<Ino, Arc<Node>>> {
+    fn shard(&self, ino: Ino) -> &RwLock<Shard> {
         &self.shards[usize::try_from(ino.0 % SHARDS as u64).unwrap_or(0)]
     }
 
-    pub(super) fn get(&self, ino: Ino) -> Option<Arc<Node>> {
-        let node = self.shard(ino).read().get(&ino).cloned()?;
-        node.used.store(true, Ordering::Relaxed);
-        Some(node)
+    pub(super) fn get(&self, ino: Ino) -> Result<Arc<Node>, Missing> {
+        let shard = self.shard(ino).read();
+        match shard.nodes.get(&ino) {
+            Some(node) => {
+                node.used.store(true, Ordering::Relaxed);
+                Ok(node.clone())
+            }
+            None => Err(Missing {
+                departures: shard.departures,
+            }),
+        }
     }
 
-    /// Adds a node, or returns the one that another thread added meanwhile.
-    pub(super) fn insert(&self, node: Node) -> Arc<Node> {
+    /// Adds a node read from the catalog after it was found missing; another thread's comes
+    /// first. `None` if nodes have left meanwhile: one of them may have been this inode's,
+    /// changed after the row was read, so it has to be read again.
+    pub(super) fn insert_loaded(&self, node: Node, missing: &Missing) -> Option<Arc<Node>> {
         let mut shard = self.shard(node.ino).write();
-        if shard.len() >= SHARD_MAX {
-            sweep(&mut shard);
-        }
-        shard
-            .entry(node.ino)
-            .or_insert_with(|| Arc::new(node))
-            .clone()
+        (shard.departures == missing.departures).then(|| shard.insert(node))
+    }
+
+    /// Adds a node just made.
+    pub(super) fn insert_new(&self, node: Node) {
+        self.shard(node.ino).write().insert(node);
     }
 
     pub(super) fn remove(&self, ino: Ino) {
-        self.shard(ino).write().remove(&ino);
+        let mut shard = self.shard(ino).write();
+        shard.nodes.remove(&ino);
+        shard.departures += 1;
     }
 }
 
-/// Drops the nodes not used since the last sweep, or half of all when every one was.
-///
-/// Two nodes for one inode would be two locks for one thing, so only nodes that nobody else holds
-/// may go; with the shard locked for writing nobody can take hold of one meanwhile.
-fn sweep(shard: &mut HashMap<Ino, Arc<Node>>) {
-    let target = SHARD_MAX / 2;
-    for force in [false, true] {
-        let mut excess = shard.len().saturating_sub(target);
-        shard.retain(|_, node| {
-            if excess == 0 || Arc::strong_count(node) > 1 {
-                return true;
+impl Shard {
+    fn insert(&mut self, node: Node) -> Arc<Node> {
+        if self.nodes.len() >= SHARD_MAX {
+            self.sweep();
+        }
+        let node = self.nodes.entry(node.ino).or_insert_with(|| Arc::new(node));
+        node.clone()
+    }
+
+    /// Drops the nodes not used since the last sweep, or half of all when every one was.
+    ///
+    /// Two nodes for one inode would be two locks for one thing, so only nodes that nobody else
+    /// holds may go; with the shard locked for writing nobody can take hold of one meanwhile.
+    fn sweep(&mut self) {
+        self.departures += 1;
+        for force in [false, true] {
+            let mut excess = self.nodes.len().saturating_sub(SHARD_MAX / 2);
+            self.nodes.retain(|_, node| {
+                if excess == 0 || Arc::strong_count(node) > 1 {
+                    return true;
+                }
+                let used = node.used.swap(false, Ordering::Relaxed);
+                let state = node.state.try_read();
+                let unlinked = state.is_none_or(|state| state.row.attr.nlink == 0);
+                if unlinked || (used && !force) {
+                    return true;
+                }
+                excess -= 1;
+                false
+            });
+            if self.nodes.len() < SHARD_MAX {
+                return;
             }
-            let used = node.used.swap(false, Ordering::Relaxed);
-            let unlinked = node
-                .state
-                .try_read()
-                .is_none_or(|state| state.row.attr.nlink == 0);
-            if unlinked || (used && !force) {
-                return true;
-            }
-            excess -= 1;
-            false
-        });
-        if shard.len() < SHARD_MAX {
-            return;
         }
     }
 }

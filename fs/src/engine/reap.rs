@@ -17,7 +17,7 @@ impl View {
             return;
         }
         // Unlinked nodes are never dropped from the cache, so looking there is enough.
-        if let Some(node) = self.epoch().nodes.get(ino) {
+        if let Ok(node) = self.epoch().nodes.get(ino) {
             self.reap_later(&node);
         }
     }
@@ -25,7 +25,7 @@ impl View {
     pub(super) fn do_forget_all(&self) {
         for ino in self.kernel.clear() {
             if !self.is_frozen()
-                && let Some(node) = self.epoch().nodes.get(ino)
+                && let Ok(node) = self.epoch().nodes.get(ino)
             {
                 self.reap_later(&node);
             }
@@ -46,7 +46,7 @@ impl View {
         let mutation = self.mutate()?;
         let nodes: Vec<_> = inos
             .iter()
-            .filter_map(|&ino| mutation.epoch.nodes.get(ino))
+            .filter_map(|&ino| mutation.epoch.nodes.get(ino).ok())
             .collect();
         let mut change = Change::new();
         let mut locked = Vec::new();
@@ -118,14 +118,6 @@ fn reclaim(
     if row.has_xattr {
         change.push(Row::DropXattrs { ino, layer });
     }
-    let bytes = i64::try_from(row.attr.blocks)
-        .unwrap_or(i64::MAX)
-        .saturating_mul(512);
-    change.push(Row::AddUsage {
-        layer,
-        bytes: -bytes,
-        inodes: -1,
-    });
     Ok(objects)
 }
 

@@ -126,7 +126,7 @@ impl View {
     }
 
     fn parent_of(&self, mutation: &Mutation<'_>, ino: Ino) -> Result<Ino, OpError> {
-        if let Some(node) = mutation.epoch.nodes.get(ino)
+        if let Ok(node) = mutation.epoch.nodes.get(ino)
             && let Some(state) = node.state.try_read()
         {
             return Ok(state.row.parent);
@@ -165,6 +165,7 @@ impl Mutation<'_> {
             }
             let row = self.unlinked(node, state)?;
             change.push(self.put(target.ino, row));
+            self.count(&mut change, Some(&state.row), &row);
             victim_row = Some(row);
         }
 
@@ -246,7 +247,7 @@ impl Mutation<'_> {
         self.know(parents.to(), &to.name, Slot::Present { entry: new, layer });
         drop((moved_state, victim_state, parents));
         if let Some(node) = left {
-            self.epoch.nodes.insert(node);
+            self.epoch.nodes.insert_new(node);
         }
         if let Some(node) = victim {
             self.reap_if_unreferenced(&node);
