@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 use crate::process::Handle;
 
 /// What a finished program left behind.
-#[must_use]
 #[derive(Clone, Debug)]
 pub struct Output {
     /// The command line, for messages.
@@ -96,6 +95,7 @@ impl fmt::Display for Output {
 ///
 /// # Panics
 /// When it cannot be started or waited for.
+#[must_use]
 #[track_caller]
 pub fn run(command: &mut Command, limit: Duration) -> Output {
     let text = format!("{command:?}");

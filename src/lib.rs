@@ -27,6 +27,8 @@
 //! | [`tree`] | everything that can be read of a directory tree, its digest, and differences |
 //! | [`xattrs`] | extended attributes as a sorted map |
 //! | [`workload`] | random operations from a seed, numbered files, load in the background |
+//! | [`python`] | a process of its own for mappings, record locks, SQLite |
+//! | [`watchdog`] | ends a hang and says where every thread waits |
 //! | [`random`] | the small seeded generator behind them |
 //!
 //! Rules: nothing here ends a process or removes a mount that does not belong to the test's own
@@ -38,15 +40,19 @@ pub mod binary;
 pub mod command;
 pub mod mounts;
 pub mod process;
+pub mod python;
 pub mod random;
 pub mod requirements;
 pub mod store;
 pub mod tree;
+pub mod watchdog;
 pub mod workload;
 pub mod xattrs;
 
 pub use command::Output;
+pub use python::Python;
 pub use requirements::{long_run, require_root_and_fuse};
 pub use store::TestStore;
 pub use tree::{ScanOptions, Tree};
+pub use watchdog::Watchdog;
 pub use workload::{Load, Numbered, Operations};

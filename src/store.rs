@@ -13,7 +13,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
@@ -142,6 +142,7 @@ impl TestStore {
     }
 
     /// Runs `floe --store DIR ARGS...` and returns what happened, success or not.
+    #[must_use]
     #[track_caller]
     pub fn run<I>(&self, args: I) -> Output
     where
@@ -222,13 +223,21 @@ impl TestStore {
         dir
     }
 
-    /// Unmounts one directory.
+    /// Unmounts one directory. Where it is busy, this tries for five seconds more: a program that
+    /// another thread of the test starts holds copies of all descriptors from fork to exec.
     ///
     /// # Panics
     /// When the command fails or the mount is still there.
     #[track_caller]
     pub fn umount(&self, dir: &Path) {
-        self.ok([OsStr::new("umount"), dir.as_os_str()]);
+        let umount = || self.run([OsStr::new("umount"), dir.as_os_str()]);
+        let deadline = Instant::now() + Duration::from_secs(5);
+        let mut output = umount();
+        while output.code == Some(4) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(10));
+            output = umount();
+        }
+        output.expect_code(0);
         assert!(
             !mounts::is_mounted(dir),
             "{} is still mounted",
@@ -240,7 +249,6 @@ impl TestStore {
     ///
     /// # Panics
     /// When the command fails or prints no id.
-    #[must_use]
     #[track_caller]
     pub fn snapshot(&self, workspace: &str) -> String {
         let id = self.ok(["snapshot", workspace]);

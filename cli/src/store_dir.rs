@@ -15,9 +15,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
-use floe_fs::{OpenError, Store};
+use floe_fs::{OpenError, Store, StoreInfo};
 
 use crate::error::{ApiError, ErrorKind};
 
@@ -28,8 +27,6 @@ pub const STORE_VARIABLE: &str = "FLOE_STORE";
 const SUN_PATH_MAX: usize = 107;
 /// A log beyond this size is set aside when the next daemon starts.
 const LOG_BYTES_MAX: u64 = 8 << 20;
-/// How long to wait for another command that is making the same store.
-const INIT_WAIT: Duration = Duration::from_secs(10);
 
 /// The store a command works on. It need not exist yet.
 #[derive(Clone, Debug)]
@@ -93,24 +90,34 @@ impl StoreDir {
     /// # Errors
     /// As [`Store::init`] and [`Store::inspect`]; what only an open store can show is not one.
     pub fn ensure(&self) -> Result<(), ApiError> {
-        let give_up = Instant::now() + INIT_WAIT;
-        loop {
-            match Store::inspect(&self.path) {
-                Err(OpenError::NotFound { .. }) => {}
-                Err(error @ (OpenError::Newer { .. } | OpenError::Damaged { .. })) => {
-                    return Err(error.into());
-                }
-                Ok(_) | Err(_) => return Ok(()),
+        match Store::inspect(&self.path) {
+            Err(OpenError::NotFound { .. }) => {}
+            Err(error @ (OpenError::Newer { .. } | OpenError::Damaged { .. })) => {
+                return Err(error.into());
             }
-            match Store::init(&self.path) {
-                Ok(_) | Err(OpenError::Exists { .. }) => return Ok(()),
-                // Another command is making it at this moment.
-                Err(OpenError::Locked { .. }) if Instant::now() < give_up => {
-                    std::thread::sleep(Duration::from_millis(5));
-                }
-                Err(error) => return Err(error.into()),
-            }
+            Ok(_) | Err(_) => return Ok(()),
         }
+        match self.init() {
+            Ok(_) | Err(OpenError::Exists { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Makes the store. Of several commands that do so at once, one makes it and the others find
+    /// that it exists.
+    ///
+    /// # Errors
+    /// As [`Store::init`].
+    pub fn init(&self) -> Result<StoreInfo, OpenError> {
+        let failed = |source| OpenError::Access {
+            action: "lock the directory",
+            path: self.path.clone(),
+            source,
+        };
+        make_private_dir(&self.path).map_err(failed)?;
+        let dir = File::open(&self.path).map_err(failed)?;
+        dir.lock().map_err(failed)?;
+        Store::init(&self.path)
     }
 
     /// Makes the run directory, private to the owner.

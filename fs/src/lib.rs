@@ -26,6 +26,7 @@
 pub mod attr;
 mod catalog;
 mod change;
+mod check;
 mod contents;
 mod core;
 pub mod dispatch;
@@ -37,6 +38,7 @@ mod store;
 mod sys;
 
 pub use catalog::CatalogError;
+pub use check::{CheckReport, Problem, Table};
 pub use contents::ContentsError;
 pub use engine::{Attachment, FreezeError, View, ViewTarget};
 pub use layers::TreeError;

@@ -1,5 +1,6 @@
 //! The verbs. One file each: the arguments, whose doc comments are the help, and `run`.
 
+pub(crate) mod bench;
 pub(crate) mod completions;
 pub(crate) mod daemon;
 pub(crate) mod doctor;
@@ -107,6 +108,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Store(store::Store),
     Doctor(doctor::Doctor),
+    Bench(bench::Bench),
     Completions(completions::Completions),
     Man(man::Man),
 }
@@ -117,7 +119,8 @@ impl Command {
     /// # Errors
     /// What kept it from doing so.
     pub(crate) fn run(&self, context: &Context) -> Result<ExitCode, ApiError> {
-        if !matches!(self, Self::Daemon(daemon::Daemon::Run(_))) {
+        // These two have something to put away first.
+        if !matches!(self, Self::Daemon(daemon::Daemon::Run(_)) | Self::Bench(_)) {
             end_on_interrupt()?;
         }
         let done = match self {
@@ -131,6 +134,7 @@ impl Command {
             Self::Daemon(command) => return command.run(context),
             Self::Store(command) => command.run(context),
             Self::Doctor(command) => return command.run(context),
+            Self::Bench(command) => command.run(context),
             Self::Completions(command) => command.run(context),
             Self::Man(command) => command.run(context),
         };

@@ -1,5 +1,6 @@
 //! `floe umount`.
 
+use std::ffi::OsString;
 use std::path::Path;
 
 use clap::Args;
@@ -22,7 +23,7 @@ Examples:
 pub(crate) struct Umount {
     /// Workspace, directory or snapshot
     #[arg(value_name = "WS|DIR")]
-    target: String,
+    target: OsString,
     /// Detach at once; programs that use it keep it until they end
     #[arg(long, short)]
     lazy: bool,
@@ -36,7 +37,8 @@ impl Umount {
     pub(crate) fn run(&self, context: &Context) -> Result<(), ApiError> {
         let dir = absolute(Path::new(&self.target))?;
         let answer = context.client()?.call(wire::Umount {
-            target: self.target.clone(),
+            // A name is ASCII: a path that is not Unicode does not become one by this.
+            target: self.target.to_string_lossy().into_owned(),
             dir: WirePath::from(&*dir),
             lazy: self.lazy,
         })?;

@@ -125,6 +125,9 @@ impl Running {
         }
         self.server.end();
         self.daemon.mounts.end();
+        if let Err(error) = self.daemon.store.sync() {
+            warn!(%error, "what was acknowledged is safe from a kill, but not from a power failure");
+        }
     }
 }
 

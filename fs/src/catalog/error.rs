@@ -22,6 +22,14 @@ pub enum CatalogError {
         /// The row and value.
         what: String,
     },
+    /// It was written by a newer Floe.
+    #[error("the catalog has format {found}; this program knows formats up to {known}")]
+    Newer {
+        /// Format of the catalog.
+        found: u32,
+        /// Newest format known.
+        known: u32,
+    },
     /// The write-ahead log could not be made durable.
     #[error("cannot sync {path}")]
     Sync {
@@ -55,7 +63,7 @@ impl CatalogError {
                 _ => libc::EIO,
             },
             Self::Sync { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
-            Self::Damaged { .. } => libc::EIO,
+            Self::Damaged { .. } | Self::Newer { .. } => libc::EIO,
         }
     }
 }

@@ -10,6 +10,7 @@
 //!   not to change between reading and applying holds the engine lock of that key.
 
 mod apply;
+pub(crate) mod check;
 mod checkpoint;
 mod error;
 mod lists;
@@ -23,6 +24,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 pub use error::CatalogError;
@@ -82,9 +84,10 @@ impl Catalog {
     }
 
     /// Opens an existing catalog for the one process that may write it, and migrates it.
-    pub(crate) fn open(path: &Path, from_format: u32) -> Result<Self, CatalogError> {
+    pub(crate) fn open(path: &Path) -> Result<Self, CatalogError> {
         let during = "opening the catalog";
         let mut writer = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        let from_format = format(&writer)?;
         writer
             .pragma_update(None, "journal_mode", "WAL")
             .and_then(|()| writer.pragma_update(None, "synchronous", "NORMAL"))
@@ -125,7 +128,9 @@ impl Catalog {
 
     /// Opens a catalog to look at, while another process may be writing it.
     pub(crate) fn peek(path: &Path) -> Result<Peek, CatalogError> {
-        Ok(Peek(connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?))
+        let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+        let format = format(&connection)?;
+        Ok(Peek { connection, format })
     }
 
     /// Applies every row of the change, or none.
@@ -171,12 +176,16 @@ impl Catalog {
 }
 
 /// A catalog opened read-only, without the store's lock.
-pub(crate) struct Peek(Connection);
+pub(crate) struct Peek {
+    connection: Connection,
+    /// Its format.
+    pub(crate) format: u32,
+}
 
 impl Peek {
     /// Counts and identity for `floe store info`.
     pub(crate) fn summary(&self) -> Result<lists::Summary, CatalogError> {
-        lists::summary(&self.0)
+        lists::summary(&self.connection)
     }
 }
 
@@ -205,12 +214,32 @@ fn connect(path: &Path, access: OpenFlags) -> Result<Connection, CatalogError> {
     let connection = Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)
         .map_err(CatalogError::during(during))?;
     connection.set_prepared_statement_cache_capacity(64);
+    // Closing must not write: a catalog that turns out to be damaged stays as it was found.
+    connection
+        .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
+        .map_err(CatalogError::during(during))?;
     connection
         .busy_timeout(Duration::from_secs(10))
         .and_then(|()| connection.pragma_update(None, "mmap_size", 1_i64 << 36))
         .and_then(|()| connection.pragma_update(None, "temp_store", "MEMORY"))
         .map_err(CatalogError::during(during))?;
     Ok(connection)
+}
+
+/// The format of a catalog, which this program must know. Asked through SQLite, because the number
+/// in the main file is old as long as a migration stands only in the log.
+fn format(connection: &Connection) -> Result<u32, CatalogError> {
+    let during = "reading the format of the catalog";
+    let found = connection
+        .pragma_query_value(None, "user_version", |row| row.get(0))
+        .map_err(CatalogError::during(during))?;
+    if found > FORMAT {
+        return Err(CatalogError::Newer {
+            found,
+            known: FORMAT,
+        });
+    }
+    Ok(found)
 }
 
 /// The catalog shared by everything in a store.

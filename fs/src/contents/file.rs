@@ -181,23 +181,23 @@ impl FileIo<'_> {
             .map(drop)
     }
 
-    /// After a committed shrink: gives the disk space behind the end back. The tail is owned by
-    /// then.
+    /// After a committed shrink: gives the disk space behind the end back, and returns how many
+    /// 512-byte blocks that were. The tail is owned by then.
     pub(crate) fn cut(
         objects: &Objects,
         map: &ExtentMap,
         layer: LayerId,
         size: u64,
-    ) -> Result<(), ContentsError> {
+    ) -> Result<i64, ContentsError> {
         let Some(own) = map.object_of(layer) else {
-            return Ok(());
+            return Ok(0);
         };
         let file = objects.write(own)?;
-        if length(&file, own)? > size {
-            file.set_len(size)
-                .map_err(ContentsError::object("truncate", own))?;
-        }
-        Ok(())
+        let before = allocated(&file, own)?;
+        // Also where the object ends before: what was reserved behind its end goes.
+        file.set_len(length(&file, own)?.min(size))
+            .map_err(ContentsError::object("truncate", own))?;
+        Ok(before - allocated(&file, own)?)
     }
 
     /// Makes the bytes `range` (cut to the size by the caller) read as zeros, as holes where whole
@@ -213,8 +213,8 @@ impl FileIo<'_> {
         let whole = range.start.div_ceil(BLOCK)..last;
         for part in self.unowned_inside(whole.clone()) {
             for (run, segment) in self.map.runs(part.clone()) {
-                if segment.is_some_and(|segment| segment.object.is_some()) {
-                    self.blocks_delta -= data_blocks(&run, self.size);
+                if let Some(object) = segment.and_then(|segment| segment.object) {
+                    self.blocks_delta -= self.data_blocks(object, &run)?;
                 }
             }
             self.map
@@ -317,7 +317,7 @@ impl FileIo<'_> {
                 else {
                     continue;
                 };
-                replaced += data_blocks(&run, self.size);
+                replaced += self.data_blocks(from, &run)?;
                 let data = bytes(&run).start..bytes(&run).end.min(self.size);
                 let kept = [
                     data.start..data.end.min(written.start),
@@ -380,11 +380,30 @@ impl FileIo<'_> {
             file.set_len(self.size)
                 .map_err(ContentsError::object("truncate", own))?;
         }
+        // One object is all there is now, and its blocks are counted by asking the disk.
         let whole = 0..BLOCK_END;
-        self.blocks_delta += allocated(file, own)? - data_blocks(&whole, self.size);
         self.map
             .claim(whole, self.layer, Some(own), self.ino, self.change);
         Ok(true)
+    }
+
+    /// 512-byte blocks that a run of blocks counts for in an older object: its data, up to the
+    /// size.
+    fn data_blocks(&self, object: ObjectId, run: &Range<u64>) -> Result<i64, ContentsError> {
+        let file = self.objects.read(object)?;
+        let Range { start: mut at, end } = bytes(run).start..bytes(run).end.min(self.size);
+        let mut count = 0;
+        while at < end {
+            let failed = ContentsError::object("seek in", object);
+            let from = match seek(&*file, SeekFrom::Data(at)) {
+                Ok(from) if from < end => from,
+                Ok(_) | Err(rustix::io::Errno::NXIO) => break,
+                Err(errno) => return Err(failed(errno)),
+            };
+            at = seek(&*file, SeekFrom::Hole(from)).map_err(failed)?.min(end);
+            count += (at - from).div_ceil(512);
+        }
+        Ok(i64::try_from(count).unwrap_or(i64::MAX))
     }
 
     fn unowned_inside(&self, range: Range<u64>) -> Vec<Range<u64>> {
@@ -394,12 +413,6 @@ impl FileIo<'_> {
             Vec::new()
         }
     }
-}
-
-/// 512-byte blocks that a run of an older object counts for. Its own holes are not looked at.
-fn data_blocks(run: &Range<u64>, size: u64) -> i64 {
-    let end = bytes(run).end.min(size);
-    i64::try_from(end.saturating_sub(bytes(run).start).div_ceil(512)).unwrap_or(i64::MAX)
 }
 
 fn allocated(file: &File, object: ObjectId) -> Result<i64, ContentsError> {

@@ -89,7 +89,7 @@ impl View {
         if set.size.is_some_and(|size| size < old_size) {
             mutation.cut(&node, &mut state);
         }
-        Ok(row.attr)
+        Ok(state.row.attr)
     }
 
     pub(super) fn do_statfs(&self) -> Result<StatFs, OpError> {

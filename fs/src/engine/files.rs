@@ -308,18 +308,19 @@ impl Mutation<'_> {
         };
         act(&mut io)?;
         let delta = io.blocks_delta;
-        row.attr.blocks = if let Some((layer, _)) = map.single_object()
-            && layer == self.layer
-        {
-            // Exact where one object of ours is all there is.
-            map.object_of(layer)
-                .map(|own| FileIo::blocks_of(&core.objects, own))
-                .transpose()?
-                .unwrap_or(0)
-        } else {
-            row.attr.blocks.saturating_add_signed(delta)
-        };
+        row.attr.blocks = self.blocks(map, row.attr.blocks, delta)?;
         Ok(())
+    }
+
+    /// The 512-byte blocks of a file that had `old` before it got `delta` more: exact where one
+    /// object of ours is all there is.
+    fn blocks(&self, map: &ExtentMap, old: u64, delta: i64) -> Result<u64, OpError> {
+        match map.single_object() {
+            Some((layer, own)) if layer == self.layer => {
+                Ok(FileIo::blocks_of(&self.view.core.objects, own)?)
+            }
+            _ => Ok(old.saturating_add_signed(delta)),
+        }
     }
 
     /// Rewrites inline contents (or none yet), `size` bytes long afterwards.
@@ -442,12 +443,26 @@ impl Mutation<'_> {
     /// After a committed shrink, gives disk space back. A failure only costs space: a file that
     /// grows again cuts its object first.
     pub(super) fn cut(&self, node: &Node, state: &mut NodeState) {
-        let size = state.row.attr.size;
-        if let Some(Contents::Extents(map)) = &state.contents
-            && let Err(error) = FileIo::cut(&self.view.core.objects, map, self.layer, size)
-        {
+        if let Err(error) = self.try_cut(node, state) {
             tracing::warn!(%error, ino = %node.ino, "space behind the end of a file is kept");
         }
+    }
+
+    fn try_cut(&self, node: &Node, state: &mut NodeState) -> Result<(), OpError> {
+        let Some(Contents::Extents(map)) = &state.contents else {
+            return Ok(());
+        };
+        let mut row = state.row;
+        let freed = FileIo::cut(&self.view.core.objects, map, self.layer, row.attr.size)?;
+        row.attr.blocks = self.blocks(map, row.attr.blocks, -freed)?;
+        if row.attr.blocks != state.row.attr.blocks {
+            // What the disk gave back is known only now.
+            let mut change = Change::from(self.put(node.ino, row));
+            self.count(&mut change, Some(&state.row), &row);
+            self.apply(&change)?;
+            self.wrote(state, row);
+        }
+        Ok(())
     }
 }
 

@@ -159,7 +159,11 @@ impl View {
         let mut change = Change::new();
         row.attr.ctime = mutation.now;
         row.has_xattr |= value.is_some();
-        mutation.put_xattr(node.ino, state, name, value, &mut change);
+        // Nothing to take away: a row saying so would outlive an inode that has no attributes.
+        let present = state.xattrs.iter().any(|xattrs| xattrs.contains_key(name));
+        if value.is_some() || present {
+            mutation.put_xattr(node.ino, state, name, value, &mut change);
+        }
         change.push(mutation.put(node.ino, row));
         let committed = mutation.apply(&change);
         mutation.settle(node, state, &change, committed)?;

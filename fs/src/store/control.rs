@@ -30,6 +30,15 @@ impl Controls {
         self.workspaces.lock().entry(id).or_default().clone()
     }
 
+    /// The views of workspaces that are open now.
+    pub(super) fn live_views(&self) -> Vec<Arc<View>> {
+        // The map is let go before a control mutex is taken.
+        let all: Vec<_> = self.workspaces.lock().values().cloned().collect();
+        all.iter()
+            .filter_map(|control| control.lock().view.clone())
+            .collect()
+    }
+
     /// The open view of a snapshot, or a new one.
     pub(super) fn frozen(&self, id: &SnapshotId, open: impl FnOnce() -> Arc<View>) -> Arc<View> {
         let mut frozen = self.frozen.lock();

@@ -44,7 +44,7 @@ pub struct Store {
     // Finishes what is queued before the rest goes.
     #[expect(dead_code, reason = "held for its Drop")]
     chores: chores::Chores,
-    core: Arc<Core>,
+    pub(crate) core: Arc<Core>,
     _lock: open::Lock,
 }
 

@@ -160,10 +160,8 @@ impl Lock {
     }
 }
 
-/// What the first 100 bytes of a catalog say, without SQLite.
-struct Header {
-    format: u32,
-}
+/// What the first 100 bytes of a catalog say, without SQLite, which might write to it.
+struct Header;
 
 impl Header {
     fn read(dir: &Path) -> Result<Self, OpenError> {
@@ -203,7 +201,7 @@ impl Header {
                 known: FORMAT,
             });
         }
-        Ok(Self { format })
+        Ok(Self)
     }
 }
 
@@ -264,19 +262,15 @@ impl Store {
     /// # Errors
     /// [`OpenError`].
     pub fn inspect(dir: &Path) -> Result<StoreInfo, OpenError> {
-        let header = Header::read(dir)?;
+        Header::read(dir)?;
         let path = dir.join(CATALOG);
-        let catalog = |source| OpenError::Catalog {
-            dir: dir.to_owned(),
-            source,
-        };
-        let summary = Catalog::peek(&path)
-            .and_then(|peek| peek.summary())
-            .map_err(catalog)?;
+        let catalog = |source| catalog_error(dir, source);
+        let peek = Catalog::peek(&path).map_err(catalog)?;
+        let summary = peek.summary().map_err(catalog)?;
         Ok(StoreInfo {
             id: summary.store_id,
             dir: dir.to_owned(),
-            format: header.format,
+            format: peek.format,
             created_at: rfc3339(summary.created_at),
             workspaces: summary.workspaces,
             snapshots: summary.snapshots,
@@ -296,35 +290,15 @@ impl Store {
         let dir = dir.canonicalize().map_err(access("find", dir))?;
         let lock = Lock::take(&dir)?;
         // Again, now that nobody else can be migrating it.
-        let header = Header::read(&dir)?;
+        Header::read(&dir)?;
         let path = dir.join(CATALOG);
         let crashed = size_on_disk(&path) > std::fs::metadata(&path).map_or(0, |meta| meta.len());
-        let catalog_error = |source| match &source {
-            CatalogError::Sqlite { source: sqlite, .. }
-                if matches!(
-                    sqlite.sqlite_error_code(),
-                    Some(rusqlite::ErrorCode::DatabaseCorrupt | rusqlite::ErrorCode::NotADatabase)
-                ) =>
-            {
-                OpenError::Damaged {
-                    dir: dir.clone(),
-                    what: sqlite.to_string(),
-                }
-            }
-            CatalogError::Damaged { what } => OpenError::Damaged {
-                dir: dir.clone(),
-                what: what.clone(),
-            },
-            _ => OpenError::Catalog {
-                dir: dir.clone(),
-                source,
-            },
-        };
+        let catalog_error = |source| catalog_error(&dir, source);
         let contents_error = |source| OpenError::Contents {
             dir: dir.clone(),
             source,
         };
-        let catalog = Arc::new(Catalog::open(&path, header.format).map_err(catalog_error)?);
+        let catalog = Arc::new(Catalog::open(&path).map_err(catalog_error)?);
         let summary = catalog.summary().map_err(catalog_error)?;
         let objects = Objects::open(&Core::objects_dir(&dir)).map_err(contents_error)?;
         if crashed {
@@ -364,6 +338,25 @@ impl Store {
             core,
             _lock: lock,
         }))
+    }
+}
+
+/// What an error of the catalog means for opening the store.
+fn catalog_error(dir: &Path, source: CatalogError) -> OpenError {
+    let dir = dir.to_owned();
+    match source {
+        CatalogError::Sqlite { source: sqlite, .. }
+            if matches!(
+                sqlite.sqlite_error_code(),
+                Some(rusqlite::ErrorCode::DatabaseCorrupt | rusqlite::ErrorCode::NotADatabase)
+            ) =>
+        {
+            let what = sqlite.to_string();
+            OpenError::Damaged { dir, what }
+        }
+        CatalogError::Damaged { what } => OpenError::Damaged { dir, what },
+        CatalogError::Newer { found, known } => OpenError::Newer { dir, found, known },
+        source => OpenError::Catalog { dir, source },
     }
 }
 

@@ -2,7 +2,7 @@
 //! fields are only ever added.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,8 @@ use crate::id::{LayerId, SnapshotId, SnapshotName, WorkspaceId};
 pub struct StoreInfo {
     /// Random id, 16 hexadecimal digits.
     pub id: String,
-    /// Where it is.
+    /// Where it is. Serialised as text; what is not Unicode in it is replaced.
+    #[serde(serialize_with = "as_text")]
     pub dir: PathBuf,
     /// Format of the catalog.
     pub format: u32,
@@ -32,6 +33,10 @@ pub struct StoreInfo {
     pub catalog_bytes: u64,
     /// Whether the disk can share extents between files (FICLONE); unknown without writing to it.
     pub reflink: Option<bool>,
+}
+
+fn as_text<S: serde::Serializer>(dir: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&dir.display())
 }
 
 /// A workspace.

@@ -1,10 +1,11 @@
 //! Opening workspaces and snapshots as file systems.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::{FindError, Store, WorkspaceError};
 use crate::engine::{View, ViewTarget};
-use crate::id::SnapshotId;
+use crate::id::{LayerId, SnapshotId};
 
 impl Store {
     /// The view of a workspace; everyone who opens it shares one.
@@ -33,6 +34,19 @@ impl Store {
                 info.layer,
             )
         }))
+    }
+
+    /// Live layers of workspaces that are open.
+    pub(crate) fn open_layers(&self) -> HashSet<LayerId> {
+        let views = self.controls.live_views();
+        views.iter().map(|view| view.layer()).collect()
+    }
+
+    /// Returns when every change of an open workspace that is under way has ended.
+    pub(crate) fn wait_for_changes(&self) {
+        for view in self.controls.live_views() {
+            view.wait_for_mutations();
+        }
     }
 
     /// Gives a view up when its last mount is gone: its caches are dropped, unlinked files

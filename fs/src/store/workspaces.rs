@@ -62,19 +62,24 @@ fn similar<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> Vec<String> {
     found.into_iter().take(3).map(|(_, name)| name).collect()
 }
 
-/// Levenshtein distance. Names are at most 128 bytes.
+/// Edits that lead from one to the other: a letter put in, left out or replaced, or two neighbours
+/// swapped (the commonest slip, "wbe" for "web"). Names are at most 128 bytes.
 fn edit_distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, to) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(from != *to);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
+    for i in 1..=a.len() {
+        let mut row = vec![i];
+        for j in 1..=b.len() {
+            let replaced = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            let mut least = replaced.min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                least = least.min(rows[i - 2][j - 2] + 1);
+            }
+            row.push(least);
         }
+        rows.push(row);
     }
-    row[b.len()]
+    rows[a.len()][b.len()]
 }
 
 /// The root directory of a new base layer.
@@ -285,6 +290,9 @@ mod tests {
         assert_eq!(find("mian"), ["main", "mine"]);
         assert_eq!(find("feature"), ["Feature", "feature-x"]);
         assert_eq!(find("zzz"), Vec::<String>::new());
+        assert_eq!(find("fetaure-x"), ["feature-x"]);
         assert_eq!(edit_distance("kitten", "sitting"), 3);
+        // Once two edits, and so too far from a name of three letters to be suggested.
+        assert_eq!(edit_distance("wbe", "web"), 1);
     }
 }

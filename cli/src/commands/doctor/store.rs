@@ -94,6 +94,11 @@ fn access(path: &Path) -> Check {
         );
     }
     match fs::metadata(path) {
+        Ok(meta) if meta.uid() != rustix::process::geteuid().as_raw() => Check::warn(
+            name,
+            format!("{} belongs to user {}", path.display(), meta.uid()),
+            "run Floe as that user: files of another would be in the way later",
+        ),
         Ok(meta) if meta.mode() & 0o077 != 0 => Check::warn(
             name,
             format!(

@@ -21,7 +21,7 @@ impl Init {
     /// # Errors
     /// When the directory holds something, or cannot be written.
     pub(crate) fn run(&self, context: &Context) -> Result<(), ApiError> {
-        let info = floe_fs::Store::init(context.store.path())?;
+        let info = context.store.init()?;
         if context.output.json {
             return context.output.json(&info);
         }

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 
 use floe_fs::{MountRecord, MountTarget, SnapshotInfo, Store, WorkspaceInfo};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use tracing::{info, warn};
 
 use crate::error::{ApiError, ErrorKind};
@@ -70,6 +70,7 @@ pub(crate) struct Mounts {
     slots: Mutex<HashMap<Key, Arc<Slot>>>,
     /// Directories that some request is mounting on at this moment.
     reserved: Mutex<HashSet<PathBuf>>,
+    released: Condvar,
     events: Sender<Event>,
     next_session: AtomicU64,
     ending: AtomicBool,
@@ -83,6 +84,7 @@ impl Mounts {
             store,
             slots: Mutex::default(),
             reserved: Mutex::default(),
+            released: Condvar::new(),
             events: events.clone(),
             next_session: AtomicU64::new(1),
             ending: AtomicBool::new(false),
@@ -103,7 +105,7 @@ impl Mounts {
         let own_place = self.own_places().join(subject.directory_name());
         let wanted = dir.unwrap_or(&own_place);
         let prepared = dir::prepare(wanted, self.store.dir(), &|stale| self.is_stale(stale))?;
-        let _reserved = self.reserve(&prepared.path)?;
+        let _reserved = self.reserve(&prepared.path);
         let slot = self.slot(subject.target());
         let result = slot.mount(self, subject, &prepared.path);
         if result.is_err() {
@@ -165,18 +167,17 @@ impl Mounts {
     /// Unmounts everything for good: what is in use is detached and ends with its users.
     pub(crate) fn end(&self) {
         self.ending.store(true, Ordering::Release);
-        for slot in self.every_slot() {
-            let dirs = slot.dirs.lock().clone();
-            for dir in dirs.iter().rev() {
-                let Err(error) = slot.umount(self, dir, false) else {
-                    continue;
-                };
+        // In this order a mount inside another goes before it.
+        for (dir, target) in self.all().into_iter().rev() {
+            let slot = self.slot(target);
+            let Err(error) = slot.umount(self, &dir, false) else {
+                continue;
+            };
+            warn!(dir = %dir.display(), error = error.error, causes = ?error.causes,
+                "cannot unmount cleanly, detaching");
+            if let Err(error) = slot.umount(self, &dir, true) {
                 warn!(dir = %dir.display(), error = error.error, causes = ?error.causes,
-                    "cannot unmount cleanly, detaching");
-                if let Err(error) = slot.umount(self, dir, true) {
-                    warn!(dir = %dir.display(), error = error.error, causes = ?error.causes,
-                        "cannot detach");
-                }
+                    "cannot detach");
             }
         }
     }
@@ -239,15 +240,16 @@ impl Mounts {
         }
     }
 
-    fn reserve(&self, dir: &Path) -> Result<Reservation<'_>, ApiError> {
-        if self.reserved.lock().insert(dir.to_owned()) {
-            return Ok(Reservation {
-                mounts: self,
-                dir: dir.to_owned(),
-            });
+    /// Waits until no other request mounts on the directory, and keeps others waiting.
+    fn reserve(&self, dir: &Path) -> Reservation<'_> {
+        let mut reserved = self.reserved.lock();
+        while !reserved.insert(dir.to_owned()) {
+            self.released.wait(&mut reserved);
         }
-        let what = format!("'{}' is being mounted on by another request", dir.display());
-        Err(ApiError::new(ErrorKind::Conflict, what))
+        Reservation {
+            mounts: self,
+            dir: dir.to_owned(),
+        }
     }
 }
 
@@ -260,5 +262,6 @@ struct Reservation<'a> {
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         self.mounts.reserved.lock().remove(&self.dir);
+        self.mounts.released.notify_all();
     }
 }

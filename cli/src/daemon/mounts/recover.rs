@@ -22,13 +22,15 @@ impl Mounts {
             }
             Err(error) => warn!(%error, "cannot look for mounts of a killed daemon"),
         }
-        let records = match self.store.recorded_mounts() {
+        let mut records = match self.store.recorded_mounts() {
             Ok(records) => records,
             Err(error) => {
                 warn!(%error, "cannot read which mounts to restore");
                 return;
             }
         };
+        // A mount inside another comes after it.
+        records.sort_by(|a, b| a.dir.cmp(&b.dir));
         for record in records {
             let restored = self
                 .subject(&record.target)

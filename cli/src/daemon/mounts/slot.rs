@@ -196,8 +196,9 @@ impl Slot {
             }
         }
         drop(session);
-        for dir in self.dirs.lock().clone() {
-            self.forget(mounts, &dir);
+        let dirs = self.dirs.lock().clone();
+        for dir in &dirs {
+            self.forget(mounts, dir);
         }
         state.close_if_unused(mounts);
     }

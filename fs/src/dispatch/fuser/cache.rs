@@ -2,19 +2,20 @@
 //!
 //! A mount by root keeps a *private clone* of itself: a second mount of the same file system that
 //! is attached nowhere. Files opened through it do not keep anyone from unmounting the visible one.
+//! To write the pages of a mapped file back, the daemon opens it through the clone by its number
+//! and keeps that *sync descriptor* for as long as somebody has the file open for writing.
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crossbeam_channel::{Sender, unbounded};
 use fuser::{INodeNo, Notifier};
 use parking_lot::Mutex;
-use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, openat, statx};
 use rustix::mount::{OpenTreeFlags, open_tree};
 
 use super::GENERATION;
@@ -22,7 +23,7 @@ use crate::dispatch::KernelCache;
 use crate::id::Ino;
 use crate::sys;
 
-/// Files kept open for writing their pages back.
+/// Sync descriptors kept; with more writers than this the rest are opened for each snapshot.
 const SYNC_FDS_MAX: usize = 1024;
 /// `FUSE_NOTIFY_INC_EPOCH` of `linux/fuse.h`: every cached name is to be looked up again.
 const NOTIFY_INC_EPOCH: i32 = 8;
@@ -34,143 +35,213 @@ struct Private {
     root: OwnedFd,
 }
 
+/// The way to the kernel.
+struct Link {
+    notifier: Notifier,
+    /// The FUSE device of the session, for the notification that fuser does not know.
+    device: File,
+}
+
+/// What keeps, or could keep, the file system alive. Nothing is opened or closed under its lock:
+/// both send requests, and the threads that serve them take it.
+#[derive(Default)]
+struct Held {
+    private: Option<Arc<Private>>,
+    /// How often each file is open for writing.
+    writers: HashMap<Ino, u32>,
+    /// Sync descriptors. Only of files with writers, and only while there is a private clone.
+    sync_fds: HashMap<Ino, Arc<OwnedFd>>,
+}
+
 /// The kernel's side of a mount.
 pub(super) struct FuseCache {
     device: OnceLock<(u32, u32)>,
-    notifier: OnceLock<Notifier>,
-    /// The FUSE device of the session, for the notification that fuser does not know.
-    channel: Mutex<Option<File>>,
-    private: Mutex<Option<Arc<Private>>>,
-    sync_fds: Mutex<HashMap<Ino, Arc<OwnedFd>>>,
-    sync_fd_count: AtomicUsize,
+    link: Mutex<Option<Arc<Link>>>,
+    held: Mutex<Held>,
     drops_names: AtomicBool,
 }
 
 impl FuseCache {
-    pub(super) fn new(channel: Option<File>) -> Arc<Self> {
+    pub(super) fn new() -> Arc<Self> {
         Arc::new(Self {
             device: OnceLock::new(),
-            notifier: OnceLock::new(),
-            channel: Mutex::new(channel),
-            private: Mutex::new(None),
-            sync_fds: Mutex::default(),
-            sync_fd_count: AtomicUsize::new(0),
+            link: Mutex::default(),
+            held: Mutex::default(),
             drops_names: AtomicBool::new(true),
         })
     }
 
+    /// The kernel is too old to drop all names at once, so it is given none to keep.
     pub(super) fn cannot_drop_names(&self) {
         self.drops_names.store(false, Ordering::Relaxed);
     }
 
     /// The session is up: takes what sends notifications.
-    pub(super) fn connect(&self, notifier: Notifier) {
-        // Set once, by the one that makes the mount.
-        self.notifier.get_or_init(|| notifier);
+    pub(super) fn connect(&self, notifier: Notifier, device: OwnedFd) {
+        let device = device.into();
+        *self.link.lock() = Some(Arc::new(Link { notifier, device }));
     }
 
-    /// The mount is visible at `dir`: clones it, and learns its device number from the kernel.
-    pub(super) fn visible(&self, dir: &Path, device: (u32, u32)) -> io::Result<()> {
-        self.device.get_or_init(|| device);
-        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-        let tree = open_tree(CWD, dir, flags)?;
+    /// The session has ended. The kernel only takes it as ended when every descriptor of its
+    /// device is closed, so none may stay here.
+    pub(super) fn disconnect(&self) {
+        self.let_go();
+        *self.link.lock() = None;
+    }
+
+    /// Clones a mount that is attached, from any descriptor of its root, and learns the number
+    /// of its file system.
+    pub(super) fn clone_mount(&self, mount: &OwnedFd) -> io::Result<()> {
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE
+            | OpenTreeFlags::OPEN_TREE_CLOEXEC
+            | OpenTreeFlags::AT_EMPTY_PATH;
+        let tree = open_tree(mount, "", flags)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = openat(&tree, ".", flags, Mode::empty())?;
-        *self.private.lock() = Some(Arc::new(Private { _tree: tree, root }));
+        self.learn_device(&root)?;
+        self.held.lock().private = Some(Arc::new(Private { _tree: tree, root }));
         Ok(())
     }
 
+    /// Learns the number of the file system from any descriptor in it.
+    pub(super) fn learn_device(&self, file: impl AsFd) -> io::Result<()> {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let stat = statx(file, "", flags, StatxFlags::empty())?;
+        self.device
+            .get_or_init(|| (stat.stx_dev_major, stat.stx_dev_minor));
+        Ok(())
+    }
+
+    /// Major and minor number of the file system; `(0, 0)` until it is known.
     pub(super) fn device(&self) -> (u32, u32) {
         self.device.get().copied().unwrap_or_default()
     }
 
     /// Closes everything that keeps the file system alive. Not from a thread that serves it.
     pub(super) fn let_go(&self) {
-        let fds = std::mem::take(&mut *self.sync_fds.lock());
-        self.sync_fd_count.store(0, Ordering::Relaxed);
-        let private = self.private.lock().take();
-        drop((fds, private));
+        let held = {
+            let mut held = self.held.lock();
+            (held.private.take(), std::mem::take(&mut held.sync_fds))
+        };
+        drop(held);
     }
 
-    /// The session has ended.
-    pub(super) fn disconnect(&self) {
-        self.let_go();
-        *self.channel.lock() = None;
+    /// A file was opened for writing; to be told before the kernel is.
+    pub(super) fn writer_came(&self, ino: Ino) {
+        *self.held.lock().writers.entry(ino).or_default() += 1;
     }
 
-    /// A writer of the file is gone: the descriptor kept for it is closed, or another snapshot
-    /// opens a new one. Cheap when there is none. Called by serving threads, which must not close
-    /// it themselves: closing may write back and wait for an answer.
+    /// A writer of the file is gone; with the last one its sync descriptor goes. Called by serving
+    /// threads, which must not close it themselves: closing may write back and wait for an answer.
     pub(super) fn writer_gone(&self, ino: Ino) {
-        if self.sync_fd_count.load(Ordering::Relaxed) == 0 {
+        let mut held = self.held.lock();
+        let Some(count) = held.writers.get_mut(&ino) else {
+            return;
+        };
+        *count -= 1;
+        if *count > 0 {
             return;
         }
-        if let Some(fd) = self.sync_fds.lock().remove(&ino) {
-            self.sync_fd_count.fetch_sub(1, Ordering::Relaxed);
-            close_elsewhere(fd);
+        held.writers.remove(&ino);
+        let unused = held.sync_fds.remove(&ino);
+        drop(held);
+        if let Some(unused) = unused {
+            close_elsewhere(unused);
         }
     }
 
     fn sync_fd(&self, private: &Private, ino: Ino) -> io::Result<Arc<OwnedFd>> {
-        if let Some(fd) = self.sync_fds.lock().get(&ino) {
+        if let Some(fd) = self.held.lock().sync_fds.get(&ino) {
             return Ok(fd.clone());
         }
         let fd = Arc::new(sys::open_by_node_id(&private.root, ino, GENERATION)?);
-        let mut fds = self.sync_fds.lock();
-        if fds.len() < SYNC_FDS_MAX && fds.insert(ino, fd.clone()).is_none() {
-            self.sync_fd_count.fetch_add(1, Ordering::Relaxed);
+        let mut held = self.held.lock();
+        // The last writer, or the mount, may have gone meanwhile: then nobody would close it.
+        if held.private.is_some()
+            && held.writers.contains_key(&ino)
+            && held.sync_fds.len() < SYNC_FDS_MAX
+        {
+            held.sync_fds.insert(ino, fd.clone());
         }
         Ok(fd)
     }
 
+    /// Writes a file's pages back, one a request, and drops them together with its attributes.
     fn inval_inode(&self, ino: Ino) -> io::Result<()> {
-        match self.notifier.get() {
-            Some(notifier) => match notifier.inval_inode(INodeNo(ino.0), 0, 0) {
-                // Nothing left to tell: the mount is gone.
-                Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => Ok(()),
-                other => other,
-            },
-            None => Ok(()),
+        let Some(link) = self.link.lock().clone() else {
+            return Ok(());
+        };
+        match link.notifier.inval_inode(INodeNo(ino.0), 0, 0) {
+            // Nothing left to tell: the mount is gone.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ENODEV)) => {
+                Ok(())
+            }
+            other => other,
         }
     }
+
+    fn drop_names(&self) -> io::Result<()> {
+        let Some(link) = self.link.lock().clone() else {
+            return Ok(());
+        };
+        // struct fuse_out_header: length, code where an error would be, no request.
+        let mut message = [0_u8; 16];
+        message[..4].copy_from_slice(&16_u32.to_ne_bytes());
+        message[4..8].copy_from_slice(&NOTIFY_INC_EPOCH.to_ne_bytes());
+        (&link.device).write_all(&message)
+    }
+}
+
+/// The file is in no state that a write could reach: removed for good, or not in the state that
+/// the workspace was rolled back to. Its pages are in no snapshot either.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ESTALE | libc::ENOENT))
 }
 
 impl KernelCache for FuseCache {
     fn push_dirty(&self, inodes: &[Ino]) -> io::Result<()> {
-        let private = self.private.lock().clone();
+        let private = self.held.lock().private.clone();
         let Some(private) = private else {
-            // Without a private clone (not root): this writes one page a request, but all of them.
+            // Not root, or detached but still in use: slower, but complete.
             return inodes.iter().try_for_each(|&ino| self.inval_inode(ino));
         };
         let mut files = Vec::with_capacity(inodes.len());
+        let mut others = Vec::new();
         for &ino in inodes {
             match self.sync_fd(&private, ino) {
                 Ok(fd) => files.push(fd),
-                // Gone since the list was made: then nobody has it mapped.
-                Err(error) if matches!(error.raw_os_error(), Some(libc::ESTALE | libc::ENOENT)) => {
+                Err(error) if is_gone(&error) => {}
+                // Out of descriptors, for example. A snapshot must not fail for that.
+                Err(error) => {
+                    tracing::debug!(%ino, %error, "no sync descriptor");
+                    others.push(ino);
                 }
-                Err(error) => return Err(error),
             }
         }
-        if !files.is_empty() {
+        if files.len() > 1 {
             // Starts all of it, in large requests; each file is then waited for.
             rustix::fs::syncfs(&private.root)?;
         }
-        files.iter().try_for_each(sys::write_back)
+        for file in &files {
+            match sys::write_back(file) {
+                Err(error) if !is_gone(&error) => return Err(error),
+                _ => {}
+            }
+        }
+        others.iter().try_for_each(|&ino| self.inval_inode(ino))
     }
 
     fn invalidate(&self, inodes: &[Ino]) -> io::Result<()> {
-        if self.drops_names.load(Ordering::Relaxed)
-            && let Some(channel) = &*self.channel.lock()
-        {
-            // struct fuse_out_header: length, code where an error would be, no request.
-            let mut message = [0_u8; 16];
-            message[..4].copy_from_slice(&16_u32.to_ne_bytes());
-            message[4..8].copy_from_slice(&NOTIFY_INC_EPOCH.to_ne_bytes());
-            let mut channel: &File = channel;
-            channel.write_all(&message)?;
+        let mut result = Ok(());
+        if self.drops_names.load(Ordering::Relaxed) {
+            result = self.drop_names();
         }
-        inodes.iter().try_for_each(|&ino| self.inval_inode(ino))
+        // One that fails leaves no other one stale.
+        for &ino in inodes {
+            let dropped = self.inval_inode(ino);
+            result = result.and(dropped);
+        }
+        result
     }
 }
 

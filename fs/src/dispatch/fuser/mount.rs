@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,18 +10,20 @@ use std::time::{Duration, Instant};
 
 use fuser::{Config, MountOption, Session, SessionACL};
 use parking_lot::{Condvar, Mutex};
-use rustix::fs::CWD;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, openat, statx};
 use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, UnmountFlags, fsconfig_create,
-    fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount, unmount,
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
+    fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount,
+    open_tree, unmount,
 };
 use thiserror::Error;
 
 use super::adapter::Adapter;
 use super::cache::FuseCache;
-use super::table::{self, fusermount_unmount};
+use super::table::{self, FoundMount, fusermount_unmount};
 use super::watch;
 use crate::dispatch::{Dispatch, KernelCache};
+use crate::sys;
 
 /// Why a mount could not be made or removed.
 #[derive(Debug, Error)]
@@ -96,6 +98,8 @@ type Callback = Box<dyn FnOnce() + Send>;
 #[derive(Default)]
 struct End {
     ended: bool,
+    /// The file system is gone too, so its number may have been given to another one.
+    gone: bool,
     callbacks: Vec<Callback>,
 }
 
@@ -107,8 +111,9 @@ struct Ending {
 }
 
 impl Ending {
-    fn end(&self) {
+    fn end(&self, gone: bool) {
         let mut state = self.state.lock();
+        state.gone = gone;
         while !state.callbacks.is_empty() {
             let callbacks = std::mem::take(&mut state.callbacks);
             drop(state);
@@ -146,6 +151,8 @@ impl Mount {
         if !dir.is_dir() {
             return Err(failed(rustix::io::Errno::NOTDIR.into()));
         }
+        // fuser gives each thread a buffer of 16 MiB and fills it with zeros.
+        sys::map_large_allocations();
         if rustix::process::geteuid().is_root() {
             Self::as_root(dispatch, dir, options)
         } else {
@@ -168,15 +175,9 @@ impl Mount {
         let device = open_device()?;
         let superblock =
             superblock(&device, options).map_err(|(step, errno)| failed(step)(errno.into()))?;
-        let channel = device
-            .try_clone()
-            .map_err(failed("duplicating the FUSE device"))?;
-        let cache = FuseCache::new(Some(channel));
+        let cache = FuseCache::new();
         let adapter = Adapter::new(dispatch.clone(), cache.clone());
-        let mut config = Config::default();
-        config.acl = acl(options);
-        config.n_threads = Some(options.threads.max(1));
-        config.clone_fd = true;
+        let config = config(options);
         // The kernel sends its first request when the superblock is made; it waits in the device.
         let session = Session::from_fd(adapter, OwnedFd::from(device), config.acl, config)
             .map_err(failed("the FUSE handshake"))?;
@@ -191,11 +192,10 @@ impl Mount {
             MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
         )
         .map_err(|errno| failed("attaching")(errno.into()))?;
+        // The descriptor of the mount itself would keep others from unmounting it; a clone does not.
+        let cloned = mount.cache.clone_mount(&superblock);
         drop(superblock);
-        let visible = mount.find(dir).and_then(|device| {
-            mount.cache.visible(dir, device)?;
-            watch::watch(&mount.cache)
-        });
+        let visible = cloned.and_then(|()| watch::watch(&mount.cache));
         if let Err(source) = visible {
             table::detach_stale(dir).map_err(failed("detaching after a failure"))?;
             return Err(failed("looking at the new mount")(source));
@@ -217,14 +217,9 @@ impl Mount {
             }
         };
         drop(open_device()?);
-        let cache = FuseCache::new(None);
-        // The kernel can be told to drop names only through the device, which fuser keeps.
-        cache.cannot_drop_names();
-        let adapter = Adapter::without_name_cache(dispatch.clone(), cache.clone());
-        let mut config = Config::default();
-        config.acl = acl(options);
-        config.n_threads = Some(options.threads.max(1));
-        config.clone_fd = true;
+        let cache = FuseCache::new();
+        let adapter = Adapter::new(dispatch.clone(), cache.clone());
+        let mut config = config(options);
         config.mount_options = vec![
             MountOption::FSName(options.source.clone()),
             MountOption::Subtype("floe".to_owned()),
@@ -236,7 +231,13 @@ impl Mount {
             },
         ];
         let session = Session::new(adapter, dir, &config).map_err(failed("fusermount3"))?;
-        Self::serve(dispatch, session, cache, options, dir)
+        let mount = Self::serve(dispatch, session, cache, options, dir)?;
+        let looked = File::open(dir).and_then(|root| mount.cache.learn_device(root));
+        if let Err(source) = looked {
+            table::detach_stale(dir).map_err(failed("detaching after a failure"))?;
+            return Err(failed("looking at the new mount")(source));
+        }
+        Ok(mount)
     }
 
     fn serve(
@@ -246,44 +247,41 @@ impl Mount {
         options: &MountOptions,
         dir: &Path,
     ) -> Result<Self, MountError> {
-        cache.connect(session.notifier());
+        let failed = |step| {
+            move |source: io::Error| MountError::Mount {
+                dir: dir.to_owned(),
+                step,
+                source,
+            }
+        };
+        let device = session
+            .as_fd()
+            .try_clone_to_owned()
+            .map_err(failed("duplicating the FUSE device"))?;
+        cache.connect(session.notifier(), device);
         let ending = Arc::new(Ending::default());
         let thread = std::thread::Builder::new()
             .name("floe-session".to_owned())
             .spawn({
                 let (cache, ending) = (cache.clone(), ending.clone());
+                let source = options.source.clone();
                 move || {
                     if let Err(error) = session.run() {
                         tracing::error!(%error, "a FUSE session ended with an error");
                     }
                     cache.disconnect();
                     dispatch.forget_all();
-                    ending.end();
+                    // After an abort it is still mounted, dead.
+                    let gone = mounts(&cache, &source).is_empty();
+                    ending.end(gone);
                 }
             });
-        match thread {
-            Ok(_) => Ok(Self {
-                cache,
-                ending,
-                source: options.source.clone(),
-            }),
-            Err(source) => Err(MountError::Mount {
-                dir: dir.to_owned(),
-                step: "starting a thread",
-                source,
-            }),
-        }
-    }
-
-    /// Device number of the mount of ours at `dir`.
-    fn find(&self, dir: &Path) -> io::Result<(u32, u32)> {
-        let found = table::all()?;
-        let ours = found
-            .iter()
-            .rev()
-            .find(|m| m.dir == dir && m.source == self.source);
-        ours.map(|mount| mount.device)
-            .ok_or_else(|| rustix::io::Errno::NOENT.into())
+        thread.map_err(failed("starting a thread"))?;
+        Ok(Self {
+            cache,
+            ending,
+            source: options.source.clone(),
+        })
     }
 
     /// Mounts the same file system at another directory: locks and caches are shared.
@@ -296,15 +294,45 @@ impl Mount {
             source,
         };
         let dir = &dir.canonicalize().map_err(failed)?;
-        let existing = self.directories();
-        let existing = existing
-            .first()
-            .ok_or_else(|| failed(rustix::io::Errno::NOENT.into()))?;
-        rustix::mount::mount_bind(existing, dir).map_err(|errno| MountError::Mount {
-            dir: dir.clone(),
-            step: "the bind mount",
-            source: errno.into(),
-        })
+        self.whole()
+            .and_then(|mount| {
+                let flags = OpenTreeFlags::OPEN_TREE_CLONE
+                    | OpenTreeFlags::OPEN_TREE_CLOEXEC
+                    | OpenTreeFlags::AT_EMPTY_PATH;
+                let tree = open_tree(mount, "", flags)?;
+                let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+                Ok(move_mount(tree, "", CWD, dir, flags)?)
+            })
+            .map_err(|source| MountError::Mount {
+                dir: dir.clone(),
+                step: "the bind mount",
+                source,
+            })
+    }
+
+    /// The root directory of the file system, at one of the places where all of it is mounted and
+    /// not covered by something else.
+    fn whole(&self) -> io::Result<OwnedFd> {
+        for mount in self.mounts().into_iter().filter(|mount| mount.whole) {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            if let Ok(root) = openat(CWD, &mount.dir, flags, Mode::empty())
+                && self.owns(&root, "").unwrap_or(false)
+            {
+                return Ok(root);
+            }
+        }
+        Err(rustix::io::Errno::NOENT.into())
+    }
+
+    /// Whether the topmost mount at a path is one of this file system.
+    fn owns(&self, at: impl AsFd, path: impl rustix::path::Arg) -> io::Result<bool> {
+        // Without asking the server, which may be gone.
+        let flags = AtFlags::EMPTY_PATH
+            | AtFlags::SYMLINK_NOFOLLOW
+            | AtFlags::NO_AUTOMOUNT
+            | AtFlags::STATX_DONT_SYNC;
+        let stat = statx(at, path, flags, StatxFlags::empty())?;
+        Ok((stat.stx_dev_major, stat.stx_dev_minor) == self.cache.device())
     }
 
     /// What pushes and drops the kernel's caches of this mount.
@@ -316,15 +344,14 @@ impl Mount {
     /// Where it is mounted now, by the kernel's own table.
     #[must_use]
     pub fn directories(&self) -> Vec<PathBuf> {
-        let mounts = table::all().unwrap_or_else(|error| {
-            tracing::error!(%error, "cannot read the table of mounts");
-            Vec::new()
-        });
-        let device = self.cache.device();
-        let ours = mounts.into_iter().filter(|mount| {
-            mount.source == self.source && (device == (0, 0) || mount.device == device)
-        });
-        ours.map(|mount| mount.dir).collect()
+        self.mounts().into_iter().map(|mount| mount.dir).collect()
+    }
+
+    fn mounts(&self) -> Vec<FoundMount> {
+        if self.ending.state.lock().gone {
+            return Vec::new();
+        }
+        mounts(&self.cache, &self.source)
     }
 
     /// Removes one mount. `lazy` takes it away even while it is in use; its users keep it until
@@ -333,6 +360,14 @@ impl Mount {
     /// # Errors
     /// [`MountError::Busy`] when in use and not `lazy`.
     pub fn unmount(&self, dir: &Path, lazy: bool) -> Result<(), MountError> {
+        let failed = |source| MountError::Unmount {
+            dir: dir.to_owned(),
+            source,
+        };
+        // Something else may have been mounted over it, which is not ours to remove.
+        if !self.owns(CWD, dir).map_err(failed)? {
+            return Err(failed(rustix::io::Errno::INVAL.into()));
+        }
         let mut flags = UnmountFlags::NOFOLLOW;
         flags.set(UnmountFlags::DETACH, lazy);
         let unmounted = match unmount(dir, flags) {
@@ -347,10 +382,7 @@ impl Mount {
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Err(MountError::Busy {
                 dir: dir.to_owned(),
             }),
-            Err(source) => Err(MountError::Unmount {
-                dir: dir.to_owned(),
-                source,
-            }),
+            Err(source) => Err(failed(source)),
         }
     }
 
@@ -385,12 +417,26 @@ impl Mount {
     }
 }
 
-fn acl(options: &MountOptions) -> SessionACL {
-    if options.allow_other {
+/// Where a file system is mounted, by the kernel's table.
+fn mounts(cache: &FuseCache, source: &str) -> Vec<FoundMount> {
+    let mut mounts = table::all().unwrap_or_else(|error| {
+        tracing::error!(%error, "cannot read the table of mounts");
+        Vec::new()
+    });
+    mounts.retain(|mount| mount.device == cache.device() && mount.source == source);
+    mounts
+}
+
+fn config(options: &MountOptions) -> Config {
+    let mut config = Config::default();
+    config.acl = if options.allow_other {
         SessionACL::All
     } else {
         SessionACL::Owner
-    }
+    };
+    config.n_threads = Some(options.threads.max(1));
+    config.clone_fd = true;
+    config
 }
 
 fn open_device() -> Result<File, MountError> {

@@ -14,6 +14,8 @@ pub struct FoundMount {
     pub dir: PathBuf,
     /// The source it was mounted with: `floe:STORE:NAME`.
     pub source: String,
+    /// Shows the whole file system, not a directory of it that somebody bound elsewhere.
+    pub whole: bool,
     /// Major and minor number of its file system.
     pub device: (u32, u32),
 }
@@ -88,7 +90,7 @@ fn parse(line: &[u8]) -> Option<FoundMount> {
     let mut fields = line.split(|&byte| byte == b' ');
     let device = std::str::from_utf8(fields.nth(2)?).ok()?;
     let (major, minor) = device.split_once(':')?;
-    let dir = fields.nth(1)?;
+    let (root, dir) = (fields.next()?, fields.next()?);
     // Optional fields end with a lone dash.
     fields.by_ref().find(|field| *field == b"-")?;
     let (kind, source) = (fields.next()?, fields.next()?);
@@ -96,6 +98,7 @@ fn parse(line: &[u8]) -> Option<FoundMount> {
     (kind.starts_with(b"fuse") && source.starts_with("floe:")).then(|| FoundMount {
         dir: PathBuf::from(OsString::from_vec(unescape(dir))),
         source,
+        whole: root == b"/",
         device: (major.parse().unwrap_or(0), minor.parse().unwrap_or(0)),
     })
 }
@@ -136,6 +139,9 @@ mod tests {
         assert_eq!(found.dir, Path::new("/mnt/a b"));
         assert_eq!(found.source, "floe:0123:w");
         assert_eq!(found.device, (0, 53));
+        assert!(found.whole);
+        let part = b"76 28 0:53 /sub /x rw - fuse.floe floe:0123:w rw";
+        assert!(!parse(part).unwrap().whole);
         assert_eq!(parse(b"75 28 0:53 / /mnt rw - fuse.sshfs host: rw"), None);
         assert_eq!(parse(b"75 28 8:1 / / rw - ext4 /dev/sda1 rw"), None);
         assert_eq!(parse(b""), None);

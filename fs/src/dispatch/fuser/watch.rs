@@ -6,7 +6,7 @@
 
 use std::fs::File;
 use std::io;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -14,22 +14,31 @@ use rustix::event::{PollFd, PollFlags, poll};
 use super::cache::FuseCache;
 use super::table;
 
-static WATCHED: OnceLock<Mutex<Vec<Weak<FuseCache>>>> = OnceLock::new();
+struct Watched {
+    /// Whether the thread is there.
+    running: bool,
+    /// Mounts that were visible when they were added.
+    caches: Vec<Weak<FuseCache>>,
+}
+
+static WATCHED: Mutex<Watched> = Mutex::new(Watched {
+    running: false,
+    caches: Vec::new(),
+});
 
 /// Watches a mount that is visible now.
 pub(super) fn watch(cache: &Arc<FuseCache>) -> io::Result<()> {
-    let mut started = Ok(());
-    let watched = WATCHED.get_or_init(|| {
-        started = File::open(table::MOUNTINFO).and_then(|table| {
+    {
+        let mut watched = WATCHED.lock();
+        if !watched.running {
+            let table = File::open(table::MOUNTINFO)?;
             std::thread::Builder::new()
                 .name("floe-mounts".to_owned())
-                .spawn(move || run(&table))
-                .map(drop)
-        });
-        Mutex::default()
-    });
-    watched.lock().push(Arc::downgrade(cache));
-    started?;
+                .spawn(move || run(&table))?;
+            watched.running = true;
+        }
+        watched.caches.push(Arc::downgrade(cache));
+    }
     // It may have gone before it was watched.
     check();
     Ok(())
@@ -43,6 +52,7 @@ fn run(table: &File) {
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => {
                 tracing::error!(%error, "mounts are not watched any more");
+                WATCHED.lock().running = false;
                 return;
             }
         }
@@ -51,25 +61,29 @@ fn run(table: &File) {
 
 /// Lets the private clones of invisible mounts go.
 pub(super) fn check() {
-    let Some(watched) = WATCHED.get() else { return };
-    let mounts = match table::all() {
-        Ok(mounts) => mounts,
-        Err(error) => {
-            tracing::error!(%error, "cannot read the table of mounts");
-            return;
-        }
-    };
     let mut gone = Vec::new();
-    watched.lock().retain(|cache| {
-        let Some(cache) = cache.upgrade() else {
-            return false;
+    {
+        let mut watched = WATCHED.lock();
+        // Read under the lock: an older table would lack a mount that was added meanwhile.
+        let mounts = match table::all() {
+            Ok(mounts) => mounts,
+            Err(error) => {
+                tracing::error!(%error, "cannot read the table of mounts");
+                return;
+            }
         };
-        let visible = mounts.iter().any(|mount| mount.device == cache.device());
-        if !visible {
-            gone.push(cache);
-        }
-        visible
-    });
+        watched.caches.retain(|cache| {
+            let Some(cache) = cache.upgrade() else {
+                return false;
+            };
+            let device = cache.device();
+            let visible = mounts.iter().any(|mount| mount.device == device);
+            if !visible {
+                gone.push(cache);
+            }
+            visible
+        });
+    }
     // Outside the lock: closing may write back and wait for the session.
     for cache in gone {
         cache.let_go();

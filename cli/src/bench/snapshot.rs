@@ -1,0 +1,348 @@
+//! How long a snapshot takes, by the size of the workspace and by what its programs do.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use super::error::{BenchError, Step};
+use super::fill::{large_file, tree, verify_count, visit};
+use super::lab::Lab;
+use super::load::{Mapper, Writers, default_writers};
+use super::peers::{btrfs, copies};
+use super::report::{Goal, Group, Layout, Section};
+use super::rig::{Rig, WORKSPACE, frozen, new_store};
+use super::server::Server;
+use super::stats::{Times, grouped};
+use crate::output::size;
+use crate::wire::{Mount, TakeSnapshot};
+
+const ABOUT: &str = "\
+Time of one snapshot of a mounted workspace, taken at the engine's call unless said otherwise.
+Before each sample one file's mode is changed, so that there is something to freeze. Sizes take
+turns, so that noise of the machine hits all alike.";
+
+/// Samples of each case, and in one turn.
+const SAMPLES: (u64, u64) = (2_000, 300);
+const TURN: u64 = 100;
+/// A case is given up early after this long; its row says how many samples it has.
+const BUDGET: Duration = Duration::from_secs(15);
+/// What writers in the background get to do between two snapshots.
+const PAUSE: Duration = Duration::from_millis(1);
+/// Files of workspaces with many, and bytes of the one file of the others.
+const FILES: ([u64; 3], [u64; 3]) = ([10, 10_000, 1_000_000], [10, 1_000, 10_000]);
+const BYTES: ([u64; 3], [u64; 3]) = ([1 << 10, 1 << 30, 10 << 30], [1 << 10, 64 << 20, 256 << 20]);
+/// Files that another process has open, and bytes of each.
+const OPEN_FILES: u64 = 16;
+const OPEN_BYTES: u64 = 256 << 10;
+/// The file whose mode is changed.
+const TOUCHED: &str = "touched";
+
+/// A workspace of some size.
+struct Size {
+    name: String,
+    files: u64,
+    rig: Rig,
+}
+
+/// Runs the bench.
+pub(super) fn run(lab: &Lab<'_>) -> Result<Section, BenchError> {
+    lab.section(Section::new("snapshot", ABOUT), |section| {
+        let sizes = make_sizes(lab, section)?;
+        by_size(lab, section, &sizes)?;
+        let middle = lab.pick(FILES.0, FILES.1)[1];
+        if let Some(size) = sizes.iter().find(|size| size.files == middle) {
+            open_files(lab, section, &size.rig)?;
+        }
+        drop(sizes);
+        clients(lab, section, middle)?;
+        peers(lab, section, middle)
+    })
+}
+
+fn make_sizes(lab: &Lab<'_>, section: &mut Section) -> Result<Vec<Size>, BenchError> {
+    let mut sizes = Vec::new();
+    for files in lab.pick(FILES.0, FILES.1) {
+        let rig = Rig::new(lab, "files", |store| tree(lab, store, files))?;
+        let snapshot = rig.snapshot()?;
+        verify_count(&*frozen(&rig.store, &snapshot.id)?, files)?;
+        sizes.push(Size {
+            name: format!("{} files", grouped(files)),
+            files,
+            rig,
+        });
+    }
+    for bytes in lab.pick(BYTES.0, BYTES.1) {
+        let name = format!("1 file of {}", size(bytes));
+        if let Err(reason) = lab.has_room_for(bytes) {
+            section.skip(name, reason);
+            continue;
+        }
+        lab.say(&format!("writing {name}"));
+        let rig = Rig::new(lab, "bytes", |store| tree(lab, store, 0))?;
+        large_file(lab, &rig.path("large"), bytes)?;
+        sizes.push(Size {
+            name,
+            files: 1,
+            rig,
+        });
+    }
+    for size in &sizes {
+        std::fs::write(size.rig.path(TOUCHED), "touched").step("write a file")?;
+        size.rig.settle()?;
+    }
+    Ok(sizes)
+}
+
+fn by_size(lab: &Lab<'_>, section: &mut Section, sizes: &[Size]) -> Result<(), BenchError> {
+    let writers = default_writers();
+    lab.say("snapshots, idle");
+    let fresh = in_turns(lab, sizes, &|size, times| idle(lab, &size.rig, times))?;
+    let idle_group = group("idle, just mounted", sizes, &fresh);
+    let many = |size: &&Size| size.files > 1;
+    for size in sizes.iter().filter(many) {
+        lab.say(&format!("visiting {}", size.name));
+        visit(lab, size.rig.mounted.dir())?;
+    }
+    lab.say("snapshots, every file visited");
+    let visited = in_turns(lab, sizes, &|size, times| idle(lab, &size.rig, times))?;
+    let visited_group = group("idle, every file visited", sizes, &visited);
+    lab.say("snapshots under write load");
+    let loaded = in_turns(lab, sizes, &|size, times| {
+        under_load(lab, &size.rig, writers, times)
+    })?;
+    let loaded_title = format!("{writers} threads writing, every file visited");
+    let loaded_group = group(loaded_title, sizes, &loaded);
+
+    for (title, all) in [("idle", &visited), ("writing", &loaded)] {
+        for at in [0, 2] {
+            if let (Some(size), Some(times)) = (sizes.get(at), all.get(at)) {
+                section.picture(format!("{title}, {}", size.name), times);
+            }
+        }
+    }
+    goals(section, sizes, &[&idle_group, &visited_group], "idle");
+    goals(section, sizes, &[&loaded_group], "while programs write");
+    section
+        .groups
+        .extend([idle_group, visited_group, loaded_group]);
+    Ok(())
+}
+
+/// Samples every size, a turn each, again and again.
+fn in_turns(
+    lab: &Lab<'_>,
+    sizes: &[Size],
+    turn: &dyn Fn(&Size, &mut Times) -> Result<(), BenchError>,
+) -> Result<Vec<Times>, BenchError> {
+    let mut all: Vec<(Times, Duration)> = vec![Default::default(); sizes.len()];
+    for _ in 0..lab.pick(SAMPLES.0, SAMPLES.1) / TURN {
+        for (size, (times, spent)) in sizes.iter().zip(&mut all) {
+            if *spent < BUDGET {
+                let started = Instant::now();
+                turn(size, times)?;
+                *spent += started.elapsed();
+            }
+        }
+    }
+    Ok(all.into_iter().map(|(times, _)| times).collect())
+}
+
+fn idle(lab: &Lab<'_>, rig: &Rig, times: &mut Times) -> Result<(), BenchError> {
+    for number in 0..TURN {
+        lab.check()?;
+        change_mode(&rig.path(TOUCHED), number)?;
+        times.time(|| rig.snapshot())?;
+    }
+    Ok(())
+}
+
+fn under_load(
+    lab: &Lab<'_>,
+    rig: &Rig,
+    writers: usize,
+    times: &mut Times,
+) -> Result<(), BenchError> {
+    let writers = Writers::start(rig.mounted.dir(), writers);
+    while writers.done() == 0 {
+        lab.check()?;
+        std::thread::sleep(PAUSE);
+    }
+    for _ in 0..TURN {
+        lab.check()?;
+        times.time(|| rig.snapshot())?;
+        std::thread::sleep(PAUSE);
+    }
+    writers.stop().map(drop)
+}
+
+/// A change that opens nothing for writing, so that nothing has to be written back.
+fn change_mode(path: &Path, number: u64) -> Result<(), BenchError> {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = if number.is_multiple_of(2) {
+        0o600
+    } else {
+        0o644
+    };
+    let mode = std::fs::Permissions::from_mode(mode);
+    std::fs::set_permissions(path, mode).step("change a file's mode")
+}
+
+fn group(title: impl Into<String>, sizes: &[Size], times: &[Times]) -> Group {
+    let mut group = Group::new(title, Layout::Percentiles);
+    for (size, times) in sizes.iter().zip(times) {
+        group.add(&size.name, None, times);
+    }
+    group
+}
+
+fn goals(section: &mut Section, sizes: &[Size], groups: &[&Group], when: &str) {
+    let series = || groups.iter().flat_map(|group| &group.series);
+    let p50 = series().map(|s| (s.case.as_str(), s.summary.p50_ns));
+    let p99 = series().map(|s| (s.case.as_str(), s.summary.p99_ns));
+    let promise = |what: &str| format!("snapshot {what}, {when}, at every size");
+    section.goals.extend([
+        Goal::time(promise("p50 < 100 us"), Duration::from_micros(100), p50),
+        Goal::time(promise("p99 < 1 ms"), Duration::from_millis(1), p99),
+    ]);
+    let flat = |many: bool| {
+        let mut names = sizes.iter().filter(move |size| (size.files > 1) == many);
+        let first = names.next();
+        let last = names.next_back();
+        groups.iter().filter_map(move |group| {
+            let (first, last) = (first?, last?);
+            let base = group.summary(&first.name)?.p50_ns;
+            let other = group.summary(&last.name)?.p50_ns;
+            Some((last.name.as_str(), base, other))
+        })
+    };
+    let names = |many: bool| {
+        let mut all = sizes.iter().filter(|size| (size.files > 1) == many);
+        let first = all.next().map_or("?", |size| &size.name);
+        format!(
+            "{} vs {first}",
+            all.next_back().map_or("?", |size| &size.name)
+        )
+    };
+    for many in [true, false] {
+        let promise = format!("snapshot p50 flat, {when}: {} within 1.5x", names(many));
+        section.goals.push(Goal::ratio(promise, 1.5, flat(many)));
+    }
+}
+
+/// Snapshots while another process has files open for writing, and has changed mapped pages of
+/// them that the kernel has not written back.
+fn open_files(lab: &Lab<'_>, section: &mut Section, rig: &Rig) -> Result<(), BenchError> {
+    let title = format!("{OPEN_FILES} files open for writing and mapped by a program");
+    let measured = lab.attempt(section, &title, || {
+        let dir = rig.path("open");
+        std::fs::create_dir(&dir).step("make a directory")?;
+        let mut paths = Vec::new();
+        for number in 0..OPEN_FILES {
+            let path = dir.join(number.to_string());
+            large_file(lab, &path, OPEN_BYTES)?;
+            paths.push(path);
+        }
+        let mut mapper = Mapper::start(&paths)?;
+        let mut group = Group::new(&*title, Layout::Percentiles);
+        for pages in [0, 1, 16] {
+            let mut times = Times::default();
+            let give_up = Instant::now() + BUDGET;
+            for number in 0..lab.pick(500, TURN) {
+                lab.check()?;
+                if pages > 0 {
+                    mapper.change(pages)?;
+                } else {
+                    change_mode(&rig.path(TOUCHED), number)?;
+                }
+                times.time(|| rig.snapshot())?;
+                if Instant::now() > give_up {
+                    break;
+                }
+            }
+            let dirty = size(OPEN_FILES * pages * 4096);
+            group.add(format!("{dirty} dirty"), None, &times);
+        }
+        Ok(group)
+    })?;
+    section.groups.extend(measured);
+    Ok(())
+}
+
+/// What a client waits for: through the daemon's socket, and through a `floe` process.
+fn clients(lab: &Lab<'_>, section: &mut Section, files: u64) -> Result<(), BenchError> {
+    let title = format!("{} files, as a client waits for it", grouped(files));
+    let Some(program) = lab.floe.clone() else {
+        section.skip(title, "the `floe` program is not known; see $FLOE_BIN");
+        return Ok(());
+    };
+    let measured = lab.attempt(section, &title, || {
+        let room = lab.room("client")?;
+        let store = new_store(&room)?;
+        tree(lab, &store, files)?;
+        store.sync().step("sync the store")?;
+        drop(store);
+        let server = Server::start(&program, &room.path().join("store"))?;
+        let mut client = server.connect()?;
+        let mounted = client.call(Mount {
+            target: WORKSPACE.to_owned(),
+            dir: None,
+        });
+        let touched = mounted
+            .step("mount the workspace")?
+            .dir
+            .to_path()
+            .join(TOUCHED);
+        std::fs::write(&touched, "touched").step("write a file")?;
+        let request = TakeSnapshot {
+            workspace: WORKSPACE.to_owned(),
+            ..TakeSnapshot::default()
+        };
+        let mut socket = Times::default();
+        for number in 0..lab.pick(SAMPLES.0, SAMPLES.1) {
+            lab.check()?;
+            change_mode(&touched, number)?;
+            socket
+                .time(|| client.call(request.clone()))
+                .step("take a snapshot")?;
+        }
+        let mut process = Times::default();
+        for number in 0..lab.pick(200, 20) {
+            lab.check()?;
+            change_mode(&touched, number)?;
+            let mut command = server.command(&["snapshot", WORKSPACE]);
+            command
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null());
+            let status = process.time(|| command.status()).step("run floe")?;
+            if !status.success() {
+                return Err(BenchError::Wrong {
+                    what: format!("`floe snapshot` ended with {status}"),
+                });
+            }
+        }
+        let mut group = Group::new(&*title, Layout::Percentiles);
+        group.add("request on the daemon's socket", None, &socket);
+        group.add("`floe snapshot`, from start to end", None, &process);
+        Ok(group)
+    })?;
+    section.groups.extend(measured);
+    Ok(())
+}
+
+/// Other ways to keep the state of a tree of the same files.
+fn peers(lab: &Lab<'_>, section: &mut Section, files: u64) -> Result<(), BenchError> {
+    let mut group = Group::new(
+        format!("{} files, other ways", grouped(files)),
+        Layout::Percentiles,
+    );
+    copies::measure(lab, section, &mut group, files)?;
+    btrfs::measure(lab, section, &mut group, files)?;
+    section.groups.push(group);
+    section.notes.push(
+        "the other ways run a program for each sample, as `floe snapshot` does; cp and tar copy \
+         while the tree may change, and cp -al shares later writes, so neither is a snapshot"
+            .to_owned(),
+    );
+    Ok(())
+}

@@ -1,0 +1,323 @@
+//! A run as text for a terminal.
+
+use super::machine::Machine;
+use super::report::{Goal, Group, Layout, Picture, Report, Section};
+use super::stats::{Summary, grouped, shown};
+use crate::output::{Output, Paint, size};
+
+/// Widest bar of a histogram in characters.
+const BAR_WIDTH: u64 = 50;
+
+/// What stands above all figures: where and how they were taken.
+#[must_use]
+pub fn header(machine: &Machine, quick: bool, output: &Output) -> String {
+    let cpu = machine.cpu.as_deref().unwrap_or("unknown processor");
+    let memory = machine
+        .memory_bytes
+        .map_or_else(|| "unknown".to_owned(), size);
+    let cores = if machine.cores == 1 { "core" } else { "cores" };
+    let reflink = match machine.reflink {
+        Some(true) => ", reflink",
+        Some(false) => ", no reflink",
+        None => "",
+    };
+    let load = machine.load.map_or_else(
+        || "unknown".to_owned(),
+        |[one, five, fifteen]| format!("{one:.2} {five:.2} {fifteen:.2}"),
+    );
+    let build = if machine.optimized {
+        "optimised build"
+    } else {
+        "DEBUG BUILD"
+    };
+    let mut text = format!(
+        "Floe {} ({build}) on {} {cores} of {cpu}, {memory} of memory, Linux {}\n\
+         store on {}{reflink}, {} free; load average {load}; {}\n",
+        machine.floe,
+        machine.cores,
+        machine.kernel,
+        machine.disk,
+        size(machine.disk_free_bytes),
+        machine.started_at,
+    );
+    let mut warn = |what: &str| {
+        text.push_str(&format!("{}: {what}\n", output.paint(Paint::Warn, "note")));
+    };
+    if !machine.optimized {
+        warn("the build is not optimised; its figures say nothing about Floe");
+    }
+    if machine.load.is_some_and(|[one, ..]| one > 0.5) {
+        warn("other programs are using this machine; expect long tails");
+    }
+    if quick {
+        warn(
+            "quick run: small sizes and few samples, so the goals are judged on less than promised",
+        );
+    }
+    if !machine.root {
+        warn("not root: mounts go through fusermount3, and some peers are left out");
+    }
+    text
+}
+
+/// One bench: tables, histograms, goals, and what was left out.
+#[must_use]
+pub fn section(section: &Section, output: &Output) -> String {
+    let mut text = format!("\n{}\n", output.paint(Paint::Hint, section.name));
+    text.push_str(&format!("{}\n", section.about));
+    for group in &section.groups {
+        text.push_str(&match group.layout {
+            Layout::Percentiles => percentiles(group),
+            Layout::Medians => medians(group),
+        });
+    }
+    for picture in &section.pictures {
+        text.push_str(&histogram(picture));
+    }
+    if !section.goals.is_empty() {
+        text.push_str(&goals(&section.goals, output));
+    }
+    for skipped in &section.skipped {
+        let label = output.paint(Paint::Warn, "not measured");
+        text.push_str(&format!("\n{label}: {}: {}", skipped.what, skipped.reason));
+    }
+    for note in &section.notes {
+        text.push_str(&format!("\nnote: {note}"));
+    }
+    let load = section.load_at_start.map_or_else(String::new, |load| {
+        format!(", load average {load:.2} before")
+    });
+    text.push_str(&format!("\n({:.0} s{load})\n", section.elapsed_s));
+    text
+}
+
+/// The last line of a run.
+#[must_use]
+pub fn footer(report: &Report) -> String {
+    let met = |wanted| {
+        let goals = report.sections.iter().flat_map(|section| &section.goals);
+        goals.filter(|goal| goal.met == wanted).count()
+    };
+    let load = report
+        .load_at_end
+        .map_or_else(String::new, |load| format!("; load average {load:.2}"));
+    format!(
+        "\n{} goals met, {} missed, {} not measured; {:.0} s{load}\n",
+        met(Some(true)),
+        met(Some(false)),
+        met(None),
+        report.elapsed_s
+    )
+}
+
+fn percentiles(group: &Group) -> String {
+    let head = [
+        &*group.title,
+        "samples",
+        "p50",
+        "p90",
+        "p99",
+        "p99.9",
+        "max",
+    ];
+    let row = |case: &str, summary: &Summary| {
+        vec![
+            format!("  {case}"),
+            grouped(summary.samples),
+            shown(summary.p50_ns),
+            shown(summary.p90_ns),
+            shown(summary.p99_ns),
+            shown(summary.p999_ns),
+            shown(summary.max_ns),
+        ]
+    };
+    let rows = group.series.iter();
+    let rows = rows.map(|series| row(&series.case, &series.summary));
+    columns(&head, &rows.collect::<Vec<_>>())
+}
+
+fn medians(group: &Group) -> String {
+    let mut cases: Vec<&str> = Vec::new();
+    let mut places: Vec<u64> = Vec::new();
+    for series in &group.series {
+        if !cases.contains(&&*series.case) {
+            cases.push(&series.case);
+        }
+        if let Some(at) = series.at
+            && !places.contains(&at)
+        {
+            places.push(at);
+        }
+    }
+    let mut head = vec![group.title.clone()];
+    head.extend(places.iter().map(|&at| grouped(at)));
+    head.push("worst ratio".to_owned());
+    let row = |case: &&str| {
+        let found = |at: u64| {
+            let mut all = group.series.iter();
+            all.find(|series| series.case == **case && series.at == Some(at))
+                .map(|series| &series.summary)
+        };
+        let first = places.first().and_then(|&at| found(at));
+        let mut row = vec![format!("  {case}")];
+        let mut worst = 0.0_f64;
+        for &at in &places {
+            row.push(match found(at) {
+                Some(summary) => {
+                    let base = first.map_or(summary.p50_ns, |first| first.p50_ns).max(1);
+                    worst = worst.max(summary.p50_ns as f64 / base as f64);
+                    format!("{} ±{}%", shown(summary.p50_ns), summary.spread_percent())
+                }
+                None => "-".to_owned(),
+            });
+        }
+        row.push(format!("{worst:.2}x"));
+        row
+    };
+    let rows: Vec<_> = cases.iter().map(row).collect();
+    let head: Vec<&str> = head.iter().map(String::as_str).collect();
+    columns(&head, &rows)
+}
+
+/// Lays a table out: the first column to the left, figures to the right, a blank line above.
+fn columns(head: &[&str], rows: &[Vec<String>]) -> String {
+    let mut widths: Vec<usize> = head.iter().map(|cell| cell.chars().count()).collect();
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let line = |cells: &mut dyn Iterator<Item = &str>| {
+        let mut line = String::new();
+        for (at, (cell, &width)) in cells.zip(&widths).enumerate() {
+            if at == 0 {
+                line.push_str(&format!("{cell:width$}"));
+            } else {
+                line.push_str(&format!("  {cell:>width$}"));
+            }
+        }
+        format!("{}\n", line.trim_end())
+    };
+    let mut text = format!("\n{}", line(&mut head.iter().copied()));
+    for row in rows {
+        text.push_str(&line(&mut row.iter().map(String::as_str)));
+    }
+    text
+}
+
+fn histogram(picture: &Picture) -> String {
+    let Summary {
+        samples,
+        p50_ns,
+        p99_ns,
+        ..
+    } = picture.summary;
+    let mut text = format!("\n{}\n", picture.title);
+    let most = picture.bars.iter().map(|bar| bar.count).max().unwrap_or(1);
+    for bar in &picture.bars {
+        let width = (bar.count * BAR_WIDTH).div_ceil(most.max(1));
+        let drawn = "#".repeat(usize::try_from(width).unwrap_or(0));
+        let mut marks = String::new();
+        for (name, at) in [("p50", p50_ns), ("p99", p99_ns)] {
+            if (bar.from_ns..bar.below_ns).contains(&at) {
+                marks.push_str(&format!("  <- {name} {}", shown(at)));
+            }
+        }
+        let share = bar.count as f64 * 100.0 / samples.max(1) as f64;
+        text.push_str(&format!(
+            "  {:>7} - {:>7} {:>7} {share:>5.1}% |{drawn}{marks}\n",
+            shown(bar.from_ns),
+            shown(bar.below_ns),
+            grouped(bar.count),
+        ));
+    }
+    text
+}
+
+fn goals(goals: &[Goal], output: &Output) -> String {
+    let verdicts: Vec<String> = goals.iter().map(Goal::verdict).collect();
+    let width = verdicts.iter().map(String::len).max().unwrap_or(0);
+    let mut text = "\ngoals\n".to_owned();
+    for (goal, verdict) in goals.iter().zip(verdicts) {
+        let paint = match goal.met {
+            Some(true) => Paint::Good,
+            Some(false) => Paint::Bad,
+            None => Paint::Warn,
+        };
+        let verdict = output.paint(paint, &format!("{verdict:width$}"));
+        let figure = goal.figure();
+        let colon = if figure.is_empty() { "" } else { ": " };
+        text.push_str(&format!("  {verdict}  {}{colon}{figure}\n", goal.promise));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::stats::Times;
+    use std::time::Duration;
+
+    fn times(us: &[u64]) -> Times {
+        let mut times = Times::default();
+        us.iter()
+            .for_each(|&us| times.record(Duration::from_micros(us)));
+        times
+    }
+
+    #[test]
+    fn figures_stand_below_each_other() {
+        let mut group = Group::new("idle", Layout::Percentiles);
+        group.add("10 files", None, &times(&[80, 80, 80]));
+        group.add("a", None, &times(&[1_500]));
+        let text = percentiles(&group);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "");
+        assert!(lines[1].starts_with("idle        samples"), "{text}");
+        assert_eq!(lines[1].len(), lines[2].len(), "{text}");
+        assert_eq!(lines[2].len(), lines[3].len(), "{text}");
+        assert!(lines[2].starts_with("  10 files        3  80."), "{text}");
+    }
+
+    #[test]
+    fn medians_are_compared_with_the_first_column() {
+        let mut group = Group::new("cold", Layout::Medians);
+        group.add("stat", Some(1), &times(&[100]));
+        group.add("stat", Some(10_000), &times(&[150]));
+        group.add("read", Some(1), &times(&[10]));
+        let text = medians(&group);
+        assert!(text.contains("10,000  worst ratio"), "{text}");
+        assert!(text.contains("1.50x"), "{text}");
+        let read = text.lines().find(|line| line.contains("read")).unwrap();
+        assert!(read.contains(" - ") && read.ends_with("1.00x"), "{text}");
+    }
+
+    #[test]
+    fn a_histogram_marks_its_percentiles_and_leaves_nothing_out() {
+        let mut section = Section::new("x", "");
+        section.picture("title", &times(&[80, 81, 82, 83, 400]));
+        let text = histogram(&section.pictures[0]);
+        assert!(text.contains("<- p50") && text.contains("<- p99"), "{text}");
+        let counted: u64 = section.pictures[0].bars.iter().map(|bar| bar.count).sum();
+        assert_eq!(counted, 5);
+        assert!(text.contains("20.0% |"), "{text}");
+    }
+
+    #[test]
+    fn goals_say_how_they_went_without_colour() {
+        let limit = Duration::from_micros(100);
+        let all = [
+            Goal::time("p50 < 100 us", limit, [("10 files", 90_000)]),
+            Goal::time("p99 < 100 us", limit, [("10 files", 190_000)]),
+            Goal::time("later", limit, []),
+        ];
+        let text = goals(&all, &Output::plain(false));
+        assert!(text.contains("  met "), "{text}");
+        assert!(
+            text.contains("missed by 90.0 us (1.9x)  p99 < 100 us: 190 us (10 files)"),
+            "{text}"
+        );
+        assert!(text.contains("not measured "), "{text}");
+        assert!(text.ends_with("later\n"), "{text}");
+    }
+}

@@ -1,0 +1,75 @@
+//! From a request to the lines that answer it.
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use serde::Serialize;
+use tracing::{error, info, warn};
+
+use super::super::{Daemon, handlers};
+use crate::error::{ApiError, ErrorKind};
+use crate::wire::{ImportWorkspace, Reply, Request, line};
+
+/// Handles a request and writes its answer; a panic becomes an answer as well.
+pub(super) fn catch(daemon: &Daemon, request: Request, stream: &mut UnixStream) -> io::Result<()> {
+    match catch_unwind(AssertUnwindSafe(|| dispatch(daemon, request, stream))) {
+        Ok(written) => written,
+        Err(_) => {
+            error!("a handler panicked; see above");
+            let error = ApiError::new(ErrorKind::Internal, "the daemon hit a bug in Floe")
+                .hint("the daemon's log has the details; please report it");
+            line::write(stream, &Reply::<()>::Error(error))
+        }
+    }
+}
+
+fn dispatch(daemon: &Daemon, request: Request, stream: &mut UnixStream) -> io::Result<()> {
+    use Request as R;
+    match request {
+        R::Status(request) => answer(stream, handlers::status(daemon, &request)),
+        R::Stop(request) => answer(stream, handlers::stop(daemon, &request)),
+        R::CreateWorkspace(request) => answer(stream, handlers::create_workspace(daemon, &request)),
+        R::ImportWorkspace(request) => import(daemon, &request, stream),
+        R::ListWorkspaces(request) => answer(stream, handlers::list_workspaces(daemon, &request)),
+        R::ShowWorkspace(request) => answer(stream, handlers::show_workspace(daemon, &request)),
+        R::RenameWorkspace(request) => answer(stream, handlers::rename_workspace(daemon, &request)),
+        R::DeleteWorkspace(request) => answer(stream, handlers::delete_workspace(daemon, &request)),
+        R::Mount(request) => answer(stream, handlers::mount(daemon, &request)),
+        R::Umount(request) => answer(stream, handlers::umount(daemon, &request)),
+        R::TakeSnapshot(request) => answer(stream, handlers::snapshot(daemon, request)),
+        R::Fork(request) => answer(stream, handlers::fork(daemon, &request)),
+        R::Rollback(request) => answer(stream, handlers::rollback(daemon, &request)),
+        R::ListSnapshots(request) => answer(stream, handlers::list_snapshots(daemon, request)),
+        R::ShowSnapshot(request) => answer(stream, handlers::show_snapshot(daemon, &request)),
+    }
+}
+
+fn answer<T: Serialize>(stream: &mut UnixStream, result: Result<T, ApiError>) -> io::Result<()> {
+    match result {
+        Ok(answer) => line::write(stream, &Reply::Ok(answer)),
+        Err(error) => {
+            if error.kind == ErrorKind::Failed {
+                warn!(error = error.error, causes = ?error.causes, "a request failed");
+            }
+            line::write(stream, &Reply::<()>::Error(error))
+        }
+    }
+}
+
+fn import(daemon: &Daemon, request: &ImportWorkspace, stream: &mut UnixStream) -> io::Result<()> {
+    let mut gone: Option<io::Error> = None;
+    let result = handlers::import_workspace(daemon, request, &mut |progress| {
+        if gone.is_none() {
+            gone = line::write(stream, &Reply::<()>::Progress(progress.clone())).err();
+        }
+        gone.is_none()
+    });
+    match gone {
+        Some(error) => {
+            info!(name = request.name, "the client that imported went away");
+            Err(error)
+        }
+        None => answer(stream, result),
+    }
+}

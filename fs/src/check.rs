@@ -1,0 +1,207 @@
+//! Checking a store: every rule of docs/format.md that metadata can show.
+//!
+//! The catalog is read once, table by table, in one read transaction, so a store in use is seen at
+//! one moment. Layers are numbered in the order of a walk through their tree; what a version
+//! changes against the nearest version above it is then found with a stack, and what is visible at
+//! a layer is the sum of the changes above it. So the cost is that of one pass over the tables,
+//! however many layers there are; what is kept in memory is a few words for each version of a name
+//! and for each directory.
+//!
+//! Every layer is looked at, frozen ones without a snapshot too, except those that belong to
+//! nothing: given up ones, and those that an import is still filling.
+
+mod contents;
+mod directories;
+mod inodes;
+mod names;
+mod objects;
+mod report;
+mod tree;
+
+use std::collections::HashSet;
+use std::time::Instant;
+
+pub use report::{CheckReport, Problem, Table};
+
+use self::inodes::Inodes;
+use self::names::Names;
+use self::objects::Objects;
+use self::tree::{Layers, id};
+use crate::catalog::CatalogError;
+use crate::catalog::check::{Inspection, LayerUse};
+use crate::core::Core;
+use crate::id::{Ino, LayerId, ObjectId};
+use crate::store::Store;
+
+fn unsigned(value: i64) -> u64 {
+    u64::try_from(value).unwrap_or(0)
+}
+
+fn ino(value: i64) -> Ino {
+    Ino(unsigned(value))
+}
+
+fn object(value: i64) -> ObjectId {
+    ObjectId(unsigned(value))
+}
+
+/// The number in the walk of the layer that a row is of; none if the row need not be looked at.
+fn place(
+    layers: &Layers,
+    report: &mut CheckReport,
+    table: Table,
+    layer: i64,
+    row: impl Fn() -> String,
+) -> Option<u32> {
+    match layers.get(layer) {
+        Some(layer) if layer.hidden => None,
+        Some(layer) => Some(layer.enter),
+        None => {
+            report.found(Problem::UnknownLayer {
+                table,
+                layer: id(layer),
+                row: row(),
+            });
+            None
+        }
+    }
+}
+
+impl Store {
+    /// Checks every rule of the format that metadata can show; contents are not read. Changes
+    /// nothing. The store may be in use meanwhile; only if files in `objects/` and the catalog
+    /// seem to differ, changes are held up for a moment to look again.
+    ///
+    /// # Errors
+    /// When the catalog or the objects directory cannot be read. What is wrong with the store is
+    /// no error, it is in the report.
+    pub fn check(&self) -> Result<CheckReport, CatalogError> {
+        let started = Instant::now();
+        let mut report = CheckReport::default();
+        let objects_dir = Core::objects_dir(self.dir());
+        let listing = |source| CatalogError::Sync {
+            path: objects_dir.clone(),
+            source,
+        };
+        let mut open = self.open_layers();
+        // Before the catalog: a file that is there by now and has no row then, nor later, is of
+        // no use to anyone.
+        let path_of = |id| self.core.objects.path(id);
+        let files = objects::files(&objects_dir, path_of, &mut report).map_err(listing)?;
+        let catalog = self.core.catalog.inspection()?;
+        open.extend(self.open_layers());
+        let objects = check_catalog(&catalog, &open, &mut report)?;
+        let differences = objects.finish(&files, &mut report);
+        drop(catalog);
+        self.look_again(differences, &mut report)?;
+        report.elapsed_us = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        Ok(report)
+    }
+
+    /// Reports where rows and files still differ after every change that was under way has ended.
+    fn look_again(
+        &self,
+        differences: objects::Differences,
+        report: &mut CheckReport,
+    ) -> Result<(), CatalogError> {
+        let objects::Differences { orphans, missing } = differences;
+        let (core, exists) = (&self.core, |id| self.core.objects.path(id).exists());
+        for object in missing {
+            if core.catalog.has_object(object)? && !exists(object) {
+                report.found(Problem::ObjectFileMissing { object });
+            }
+        }
+        if orphans.is_empty() {
+            return Ok(());
+        }
+        self.wait_for_changes();
+        let importing = !core.catalog.abandoned_layers()?.is_empty();
+        let doomed: HashSet<ObjectId> = core.catalog.doomed_objects()?.into_iter().collect();
+        for object in orphans {
+            // An import commits many files at once; until then theirs have no rows.
+            let expected = core.catalog.has_object(object)? || doomed.contains(&object);
+            if !expected && !importing && exists(object) {
+                report.found(Problem::ObjectFileOrphan { object });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Everything but the files.
+fn check_catalog(
+    catalog: &Inspection,
+    open: &HashSet<LayerId>,
+    report: &mut CheckReport,
+) -> Result<Objects, CatalogError> {
+    let mut layers = Layers::new(&catalog.layers()?, report);
+    report.layers = layers.all.len() as u64;
+    check_uses(&mut layers, catalog, report)?;
+    for (table, key) in catalog.dangling()? {
+        report.found(Problem::Dangling { table, key });
+    }
+    let next_ino = catalog.counter("next_ino")?;
+    let mut names = Names::new(&layers, report, next_ino);
+    catalog.names(&mut |parent, name, versions| names.visit(parent, name, versions))?;
+    let events = names.finish();
+    let (objects, doomed) = catalog.objects()?;
+    let next_object = catalog.counter("next_object")?;
+    let objects = Objects::new(&objects, doomed, next_object, report);
+    let mut inodes = Inodes::new(&layers, report, events, next_ino, open, objects);
+    catalog.inodes(&mut |rows| inodes.visit(&rows))?;
+    Ok(inodes.finish())
+}
+
+/// Workspaces are on live layers of their own, snapshots of frozen ones. Live layers without a
+/// workspace are hidden: an import is filling them.
+fn check_uses(
+    layers: &mut Layers,
+    catalog: &Inspection,
+    report: &mut CheckReport,
+) -> Result<(), CatalogError> {
+    let mut taken = HashSet::new();
+    for LayerUse { name, layer, alive } in catalog.workspaces()? {
+        let workspace = name;
+        match (alive, layer) {
+            (true, None) => report.found(Problem::WorkspaceWithoutLayer { workspace }),
+            (false, None) => {}
+            (false, Some(layer)) => report.found(Problem::DeletedWorkspaceLayer {
+                workspace,
+                layer: id(layer),
+            }),
+            (true, Some(layer)) => {
+                let live = layers.get(layer).is_some_and(|found| found.is_live());
+                let layer_id = id(layer);
+                if !taken.insert(layer_id) {
+                    report.found(Problem::WorkspaceLayerShared {
+                        workspace,
+                        layer: layer_id,
+                    });
+                } else if !live {
+                    report.found(Problem::WorkspaceLayer {
+                        workspace,
+                        layer: layer_id,
+                    });
+                }
+            }
+        }
+    }
+    for LayerUse { name, layer, alive } in catalog.snapshots()? {
+        let frozen = layer
+            .and_then(|layer| layers.get(layer))
+            .is_some_and(|found| found.is_frozen());
+        if !frozen {
+            report.found(Problem::SnapshotLayer {
+                snapshot: name.clone(),
+                layer: id(layer.unwrap_or(0)),
+            });
+        }
+        if !alive {
+            report.found(Problem::SnapshotWorkspace { snapshot: name });
+        }
+    }
+    for layer in &mut layers.all {
+        layer.hidden |= layer.is_live() && !taken.contains(&layer.id);
+    }
+    Ok(())
+}

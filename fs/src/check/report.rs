@@ -1,0 +1,288 @@
+//! What a check can find wrong.
+
+use serde::Serialize;
+use thiserror::Error;
+
+use crate::id::{Ino, LayerId, ObjectId};
+
+/// What a check of a store found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CheckReport {
+    /// What is wrong; empty when the store is sound. At most [`CheckReport::LISTED`].
+    pub problems: Vec<Problem>,
+    /// Problems beyond those listed.
+    pub more: u64,
+    /// Layers looked at.
+    pub layers: u64,
+    /// Versions of inodes looked at.
+    pub inodes: u64,
+    /// Versions of names looked at.
+    pub names: u64,
+    /// Objects looked at.
+    pub objects: u64,
+    /// How long it took, in microseconds.
+    pub elapsed_us: u64,
+}
+
+impl CheckReport {
+    /// Problems that a report lists one by one.
+    pub const LISTED: usize = 1000;
+
+    /// Whether nothing is wrong.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.problems.is_empty() && self.more == 0
+    }
+
+    pub(super) fn found(&mut self, problem: Problem) {
+        if self.problems.len() < Self::LISTED {
+            self.problems.push(problem);
+        } else {
+            self.more += 1;
+        }
+    }
+}
+
+/// A table of the catalog.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Table {
+    /// Versions of names.
+    Dentry,
+    /// Versions of inodes.
+    Inode,
+    /// Contents of small files, targets of symbolic links.
+    Inline,
+    /// Where the contents of larger files are.
+    Extent,
+    /// Extended attributes.
+    Xattr,
+    /// Files with contents.
+    Object,
+}
+
+impl std::fmt::Display for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Dentry => "dentry",
+            Self::Inode => "inode",
+            Self::Inline => "inline",
+            Self::Extent => "extent",
+            Self::Xattr => "xattr",
+            Self::Object => "object",
+        })
+    }
+}
+
+/// Something that breaks a rule of docs/format.md.
+///
+/// Names of files and attributes are shown with every byte outside printable ASCII escaped.
+#[derive(Clone, Debug, Error, PartialEq, Eq, Serialize)]
+#[serde(tag = "problem", rename_all = "snake_case")]
+#[allow(
+    missing_docs,
+    reason = "the message of a variant says what its fields are"
+)]
+pub enum Problem {
+    #[error("layer {layer} is on layer {parent}, which does not exist")]
+    LayerParentMissing { layer: LayerId, parent: LayerId },
+    #[error("layer {layer} is on layer {parent}, whose id is not smaller")]
+    LayerOrder { layer: LayerId, parent: LayerId },
+    #[error("layer {layer} is on layer {parent}, which is not frozen")]
+    LayerOnUnfrozen { layer: LayerId, parent: LayerId },
+    #[error("layer {layer} has the unknown state {state}")]
+    LayerState { layer: LayerId, state: i64 },
+    #[error("layer {layer} records {recorded} bytes and shows {counted}")]
+    LayerBytes {
+        layer: LayerId,
+        recorded: i64,
+        counted: i64,
+    },
+    #[error("layer {layer} records {recorded} inodes and shows {counted}")]
+    LayerInodes {
+        layer: LayerId,
+        recorded: i64,
+        counted: i64,
+    },
+    #[error("layer {layer} has no root directory")]
+    RootMissing { layer: LayerId },
+
+    #[error("the workspace {workspace:?} has no layer")]
+    WorkspaceWithoutLayer { workspace: String },
+    #[error("the workspace {workspace:?} is on layer {layer}, which is not live")]
+    WorkspaceLayer { workspace: String, layer: LayerId },
+    #[error("layer {layer} belongs to the workspace {workspace:?} and to another one")]
+    WorkspaceLayerShared { workspace: String, layer: LayerId },
+    #[error("the deleted workspace {workspace:?} still has layer {layer}")]
+    DeletedWorkspaceLayer { workspace: String, layer: LayerId },
+    #[error("the snapshot {snapshot} is of layer {layer}, which is not frozen")]
+    SnapshotLayer { snapshot: String, layer: LayerId },
+    #[error("the snapshot {snapshot} is of a workspace that does not exist")]
+    SnapshotWorkspace { snapshot: String },
+    #[error("the row {key:?} of the table {table} names what does not exist")]
+    Dangling { table: String, key: String },
+
+    #[error("a row of the table {table} has a value out of range: {row}")]
+    Value { table: Table, row: String },
+    #[error("a row of the table {table} is of layer {layer}, which does not exist: {row}")]
+    UnknownLayer {
+        table: Table,
+        layer: LayerId,
+        row: String,
+    },
+    #[error("the {what} {number} was never handed out: the next is {next}")]
+    NumberAhead {
+        what: &'static str,
+        number: u64,
+        next: u64,
+    },
+
+    #[error(
+        "layer {layer}: the name \"{name}\" in directory {parent} shadows an older one and does \
+         not say so"
+    )]
+    NotMarkedShadowing {
+        layer: LayerId,
+        parent: Ino,
+        name: String,
+    },
+    #[error(
+        "layer {layer}: the name \"{name}\" in directory {parent} has another name's cookie {cookie}"
+    )]
+    CookieTwice {
+        layer: LayerId,
+        parent: Ino,
+        name: String,
+        cookie: u64,
+    },
+    #[error(
+        "layer {layer}: a name in directory {parent} leads to inode {ino}, which does not exist"
+    )]
+    NameToNothing {
+        layer: LayerId,
+        parent: Ino,
+        ino: Ino,
+    },
+    #[error("layer {layer}: a name in directory {parent} gives inode {ino} another kind")]
+    NameKind {
+        layer: LayerId,
+        parent: Ino,
+        ino: Ino,
+    },
+    #[error(
+        "layer {layer}: {names} names are in inode {ino}, which is no directory or was removed"
+    )]
+    NamesInNoDirectory {
+        layer: LayerId,
+        ino: Ino,
+        names: i64,
+    },
+
+    #[error("layer {layer}: inode {ino} counts {nlink} links and has {names} names")]
+    Links {
+        layer: LayerId,
+        ino: Ino,
+        nlink: i64,
+        names: i64,
+    },
+    #[error("layer {layer}: directory {ino} has {names} names")]
+    DirectoryNames {
+        layer: LayerId,
+        ino: Ino,
+        names: i64,
+    },
+    #[error("layer {layer}: directory {ino} says it is in {parent}, which has no name for it")]
+    DirectoryParent {
+        layer: LayerId,
+        ino: Ino,
+        parent: Ino,
+    },
+    #[error(
+        "layer {layer}: directory {ino} counts {nlink} links and has {directories} directories in it"
+    )]
+    DirectoryLinks {
+        layer: LayerId,
+        ino: Ino,
+        nlink: i64,
+        directories: i64,
+    },
+    #[error("layer {layer}: directory {ino} lies in itself")]
+    DirectoryLoop { layer: LayerId, ino: Ino },
+    #[error("layer {layer}: inode {ino} changed its kind")]
+    KindChanged { layer: LayerId, ino: Ino },
+    #[error("layer {layer}: inode {ino} says it was made in layer {born}")]
+    Born {
+        layer: LayerId,
+        ino: Ino,
+        born: LayerId,
+    },
+    #[error("layer {layer}: inode {ino} was gone and is there again")]
+    Resurrected { layer: LayerId, ino: Ino },
+    #[error("layer {layer}: inode {ino} has no name, and nobody has the workspace open")]
+    LeftUnlinked { layer: LayerId, ino: Ino },
+
+    #[error("layer {layer}: the table {table} has rows of inode {ino}, the table inode none")]
+    RowsWithoutInode {
+        layer: LayerId,
+        ino: Ino,
+        table: Table,
+    },
+    #[error("layer {layer}: inode {ino} has contents of kind {content} and not the rows for it")]
+    ContentRows {
+        layer: LayerId,
+        ino: Ino,
+        content: i64,
+    },
+    #[error("layer {layer}: inode {ino} has {len} bytes inline and says {size}")]
+    InlineSize {
+        layer: LayerId,
+        ino: Ino,
+        size: i64,
+        len: i64,
+    },
+    #[error("layer {layer}: inode {ino} has extended attributes and says it has none")]
+    XattrUnannounced { layer: LayerId, ino: Ino },
+    #[error("layer {layer}: the extent of inode {ino} at block {start} is empty")]
+    ExtentEmpty {
+        layer: LayerId,
+        ino: Ino,
+        start: i64,
+    },
+    #[error("layer {layer}: the extent of inode {ino} at block {start} overlaps the one before")]
+    ExtentOverlap {
+        layer: LayerId,
+        ino: Ino,
+        start: i64,
+    },
+    #[error("layer {layer}: an extent of inode {ino} is in object {object}, which has no row")]
+    ExtentObject {
+        layer: LayerId,
+        ino: Ino,
+        object: ObjectId,
+    },
+    #[error(
+        "layer {layer}: an extent of inode {ino} is in object {object}, which belongs to another file or layer"
+    )]
+    ExtentForeignObject {
+        layer: LayerId,
+        ino: Ino,
+        object: ObjectId,
+    },
+
+    #[error("object {object} is the second of inode {ino} in layer {layer}")]
+    ObjectTwice {
+        object: ObjectId,
+        layer: LayerId,
+        ino: Ino,
+    },
+    #[error("no extent is in object {object}")]
+    ObjectUnused { object: ObjectId },
+    #[error("object {object} is in use and given up at once")]
+    ObjectDoomed { object: ObjectId },
+    #[error("the file of object {object} is missing")]
+    ObjectFileMissing { object: ObjectId },
+    #[error("the file of object {object} belongs to nothing")]
+    ObjectFileOrphan { object: ObjectId },
+    #[error("{path:?} does not belong into a store")]
+    UnexpectedFile { path: String },
+}

@@ -1,0 +1,51 @@
+//! What is agreed with the kernel when a session starts (FUSE_INIT).
+//!
+//! Left out on purpose: the write-back cache (a write that returned must be in a snapshot), remote
+//! locks (one file system a workspace, so the kernel's own locks are right), `O_TRUNC` inside OPEN
+//! and `AUTO_INVAL_DATA` (nobody but this daemon changes a file, and it says when it did).
+
+use std::io;
+use std::time::Duration;
+
+use fuser::{InitFlags, KernelConfig};
+
+/// Largest write and read request in bytes.
+const REQUEST_MAX: u32 = 1 << 20;
+/// Requests the kernel may have under way in the background (read-ahead, write-back).
+const BACKGROUND_MAX: u16 = 64;
+
+/// Each is asked for only if the kernel offers it; a mount works without any.
+const WANTED: [InitFlags; 11] = [
+    // The kernel checks ACLs; we keep mode and ACL in step, and apply umask or default ACL.
+    InitFlags::FUSE_POSIX_ACL,
+    InitFlags::FUSE_DONT_MASK,
+    // We clear set-id bits and capabilities, which saves a request before each write.
+    InitFlags::FUSE_HANDLE_KILLPRIV_V2,
+    InitFlags::FUSE_PARALLEL_DIROPS,
+    InitFlags::FUSE_DO_READDIRPLUS,
+    InitFlags::FUSE_READDIRPLUS_AUTO,
+    InitFlags::FUSE_CACHE_SYMLINKS,
+    InitFlags::FUSE_ASYNC_DIO,
+    InitFlags::FUSE_NO_OPENDIR_SUPPORT,
+    // Lets the daemon open a file by node id, for writing mapped pages back.
+    InitFlags::FUSE_EXPORT_SUPPORT,
+    // Pages are dropped when we say so, never because an attribute changed.
+    InitFlags::FUSE_EXPLICIT_INVAL_DATA,
+];
+
+pub(super) fn negotiate(config: &mut KernelConfig) -> io::Result<()> {
+    for flag in WANTED {
+        if let Err(missing) = config.add_capabilities(flag) {
+            tracing::info!(?missing, "the kernel lacks a FUSE feature");
+        }
+    }
+    // These fail only for values out of a fixed range.
+    let set = config.set_max_write(REQUEST_MAX).is_ok()
+        && config.set_max_background(BACKGROUND_MAX).is_ok()
+        && config.set_time_granularity(Duration::from_nanos(1)).is_ok();
+    if set {
+        Ok(())
+    } else {
+        Err(rustix::io::Errno::PROTO.into())
+    }
+}
