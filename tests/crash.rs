@@ -232,10 +232,13 @@ fn workers(live: &Path) -> Vec<Box<dyn Work>> {
     ]
 }
 
+/// Work as far as it came, and what stopped it.
+type Outcome = (Box<dyn Work>, Option<io::Error>);
+
 /// Runs the work on a thread each until the daemon dies or `stop` is set, and gives it back.
 struct Running {
     stop: Arc<AtomicBool>,
-    threads: Vec<std::thread::JoinHandle<(Box<dyn Work>, Option<io::Error>)>>,
+    threads: Vec<std::thread::JoinHandle<Outcome>>,
 }
 
 impl Running {
@@ -289,7 +292,8 @@ fn check(work: &mut [Box<dyn Work>], root: &Path, round: usize) {
 #[track_caller]
 fn dead_mount_says_so(live: &Path) {
     // The kernel opens a directory by itself; listing it asks the daemon.
-    let listed = fs::read_dir(live).and_then(|entries| entries.map(|e| e.map(drop)).collect());
+    let listed =
+        fs::read_dir(live).and_then(|entries| entries.map(|e| e.map(drop)).try_for_each(|e| e));
     let error = io::Result::<()>::unwrap_err(listed);
     assert_eq!(error.raw_os_error(), Some(libc::ENOTCONN), "{error}");
     let ls = run(

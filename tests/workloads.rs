@@ -216,7 +216,7 @@ fn take(store: &TestStore, signals: &Signals, number: usize) -> Taken {
     let committed = [load(&signals.committed[0]), load(&signals.committed[1])];
     let commits_of_git = load(&signals.commits_of_git);
     let id = store.snapshot("work");
-    let digest = (number % 20 == 0).then(|| digest(store, &id));
+    let digest = number.is_multiple_of(20).then(|| digest(store, &id));
     Taken {
         id,
         committed,

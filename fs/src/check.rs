@@ -77,6 +77,8 @@ impl Store {
     /// no error, it is in the report.
     pub fn check(&self) -> Result<CheckReport, CatalogError> {
         let started = Instant::now();
+        // Unlinked files on their way out are no fault.
+        self.core.wait_for_chores();
         let mut report = CheckReport::default();
         let objects_dir = Core::objects_dir(self.dir());
         let listing = |source| CatalogError::Sync {

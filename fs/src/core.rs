@@ -24,6 +24,8 @@ pub(crate) enum Chore {
     Reap(Arc<View>, Ino),
     /// Apply a change that only corrects what is already there.
     Apply(Change),
+    /// Tell when everything handed over before is done.
+    Tell(Sender<()>),
 }
 
 /// The shared parts of an open store.
@@ -44,6 +46,14 @@ impl Core {
         if let Some(chores) = &*self.chores.lock() {
             drop(chores.send(chore));
         }
+    }
+
+    /// Waits until the background thread has done what it was given so far.
+    pub(crate) fn wait_for_chores(&self) {
+        let (done, when_done) = crossbeam_channel::bounded(1);
+        self.later(Chore::Tell(done));
+        // An error says that the thread has ended and dropped the question: nothing is left to do.
+        when_done.recv().unwrap_or_default();
     }
 
     pub(crate) fn objects_dir(dir: &Path) -> PathBuf {

@@ -220,7 +220,7 @@ fn holes_stay_holes_through_copy_up() {
         Err(OpError::SeekPastEnd { .. })
     ));
     assert!(view.getattr(file).unwrap().blocks < 1024);
-    view.fallocate(file, Fallocate::PunchHole, 1 << 30, 4)
+    view.fallocate(ROOT_USER, file, Fallocate::PunchHole, 1 << 30, 4)
         .unwrap();
     let mut out = Vec::new();
     view.read(file, 1 << 30, 4, &mut out).unwrap();

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use super::error::{BenchError, Step};
 use super::fill::{Noise, large_file, tree};
+use super::goal::Goal;
 use super::lab::Lab;
 use super::peers::overlay::{Kind, Place};
-use super::report::{Goal, Group, Layout, Section};
+use super::report::{Group, Layout, Section};
 use super::rig::Rig;
 use super::stats::Times;
 use crate::output::size;

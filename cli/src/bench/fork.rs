@@ -8,9 +8,10 @@ use floe_fs::id::WorkspaceName;
 
 use super::error::{BenchError, Step};
 use super::fill::{plain_tree, tree};
+use super::goal::Goal;
 use super::lab::Lab;
 use super::peers::overlay::{Kind, Overlay, Place};
-use super::report::{Goal, Group, Layout, Section};
+use super::report::{Group, Layout, Section};
 use super::rig::{Mounted, Rig, WORKSPACE, workspace_name};
 use super::stats::{Times, grouped};
 

@@ -13,9 +13,11 @@
 mod cargo;
 mod copy_up;
 mod depth;
+mod draw;
 mod error;
 mod fill;
 mod fork;
+pub mod goal;
 mod lab;
 mod load;
 pub mod machine;
@@ -29,7 +31,7 @@ pub mod stats;
 mod text;
 
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -142,6 +144,9 @@ fn probe(lab: &Lab<'_>) -> Result<bool, BenchError> {
     Ok(info.reflink.unwrap_or(false))
 }
 
+/// How often the progress line is drawn: seldom, as that happens while something is measured.
+const TICK: Duration = Duration::from_secs(1);
+
 /// A line on stderr, if that is a terminal, that says what is being done.
 struct Progress(Option<ProgressBar>);
 
@@ -154,13 +159,13 @@ impl Progress {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
         let style = ProgressStyle::with_template("{spinner} {msg} ({elapsed})");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+        bar.enable_steady_tick(TICK);
         Self(Some(bar))
     }
 
     fn say(&self, what: &str) {
         if let Some(bar) = &self.0 {
             bar.set_message(what.to_owned());
-            bar.tick();
         }
     }
 

@@ -1,12 +1,11 @@
 //! A run as text for a terminal.
 
+use super::draw::{columns, histogram};
+use super::goal::Goal;
 use super::machine::Machine;
-use super::report::{Goal, Group, Layout, Picture, Report, Section};
+use super::report::{Group, Layout, Report, Section};
 use super::stats::{Summary, grouped, shown};
 use crate::output::{Output, Paint, size};
-
-/// Widest bar of a histogram in characters.
-const BAR_WIDTH: u64 = 50;
 
 /// What stands above all figures: where and how they were taken.
 #[must_use]
@@ -179,61 +178,6 @@ fn medians(group: &Group) -> String {
     columns(&head, &rows)
 }
 
-/// Lays a table out: the first column to the left, figures to the right, a blank line above.
-fn columns(head: &[&str], rows: &[Vec<String>]) -> String {
-    let mut widths: Vec<usize> = head.iter().map(|cell| cell.chars().count()).collect();
-    for row in rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
-        }
-    }
-    let line = |cells: &mut dyn Iterator<Item = &str>| {
-        let mut line = String::new();
-        for (at, (cell, &width)) in cells.zip(&widths).enumerate() {
-            if at == 0 {
-                line.push_str(&format!("{cell:width$}"));
-            } else {
-                line.push_str(&format!("  {cell:>width$}"));
-            }
-        }
-        format!("{}\n", line.trim_end())
-    };
-    let mut text = format!("\n{}", line(&mut head.iter().copied()));
-    for row in rows {
-        text.push_str(&line(&mut row.iter().map(String::as_str)));
-    }
-    text
-}
-
-fn histogram(picture: &Picture) -> String {
-    let Summary {
-        samples,
-        p50_ns,
-        p99_ns,
-        ..
-    } = picture.summary;
-    let mut text = format!("\n{}\n", picture.title);
-    let most = picture.bars.iter().map(|bar| bar.count).max().unwrap_or(1);
-    for bar in &picture.bars {
-        let width = (bar.count * BAR_WIDTH).div_ceil(most.max(1));
-        let drawn = "#".repeat(usize::try_from(width).unwrap_or(0));
-        let mut marks = String::new();
-        for (name, at) in [("p50", p50_ns), ("p99", p99_ns)] {
-            if (bar.from_ns..bar.below_ns).contains(&at) {
-                marks.push_str(&format!("  <- {name} {}", shown(at)));
-            }
-        }
-        let share = bar.count as f64 * 100.0 / samples.max(1) as f64;
-        text.push_str(&format!(
-            "  {:>7} - {:>7} {:>7} {share:>5.1}% |{drawn}{marks}\n",
-            shown(bar.from_ns),
-            shown(bar.below_ns),
-            grouped(bar.count),
-        ));
-    }
-    text
-}
-
 fn goals(goals: &[Goal], output: &Output) -> String {
     let verdicts: Vec<String> = goals.iter().map(Goal::verdict).collect();
     let width = verdicts.iter().map(String::len).max().unwrap_or(0);
@@ -290,17 +234,6 @@ mod tests {
         assert!(text.contains("1.50x"), "{text}");
         let read = text.lines().find(|line| line.contains("read")).unwrap();
         assert!(read.contains(" - ") && read.ends_with("1.00x"), "{text}");
-    }
-
-    #[test]
-    fn a_histogram_marks_its_percentiles_and_leaves_nothing_out() {
-        let mut section = Section::new("x", "");
-        section.picture("title", &times(&[80, 81, 82, 83, 400]));
-        let text = histogram(&section.pictures[0]);
-        assert!(text.contains("<- p50") && text.contains("<- p99"), "{text}");
-        let counted: u64 = section.pictures[0].bars.iter().map(|bar| bar.count).sum();
-        assert_eq!(counted, 5);
-        assert!(text.contains("20.0% |"), "{text}");
     }
 
     #[test]

@@ -88,6 +88,12 @@ pub(crate) struct InodeRows {
     pub(crate) xattrs: Vec<XattrVersion>,
 }
 
+/// Is told a directory, a name in it, and all versions of that name.
+pub(crate) type NameVisitor<'a> = &'a mut dyn FnMut(i64, &[u8], &[NameVersion]);
+
+/// Objects, and ids of those given up.
+pub(crate) type Objects = (Vec<ObjectCheck>, Vec<i64>);
+
 /// A row of `object`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ObjectCheck {
@@ -200,7 +206,7 @@ impl Inspection {
     }
 
     /// Every object, and the ids of those given up.
-    pub(crate) fn objects(&self) -> Result<(Vec<ObjectCheck>, Vec<i64>), CatalogError> {
+    pub(crate) fn objects(&self) -> Result<Objects, CatalogError> {
         let objects = self.list("SELECT id, ino, layer FROM object", |row| {
             Ok(ObjectCheck {
                 id: row.get(0)?,
@@ -213,10 +219,7 @@ impl Inspection {
     }
 
     /// Every name of every directory, all versions of a name at once.
-    pub(crate) fn names(
-        &self,
-        visit: &mut dyn FnMut(i64, &[u8], &[NameVersion]),
-    ) -> Result<(), CatalogError> {
+    pub(crate) fn names(&self, visit: NameVisitor<'_>) -> Result<(), CatalogError> {
         let mut statement = self.0.prepare(NAMES).map_err(failed)?;
         let mut rows = statement.query([]).map_err(failed)?;
         let (mut parent, mut name, mut versions) = (0, Vec::new(), Vec::new());

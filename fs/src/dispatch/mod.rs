@@ -238,11 +238,24 @@ pub trait Dispatch: Send + Sync {
     /// Makes everything acknowledged so far durable (directories, `syncfs`).
     fn sync(&self) -> Result<(), OpError>;
     /// Reserves, punches or zeroes a range.
-    fn fallocate(&self, ino: Ino, mode: Fallocate, offset: u64, len: u64) -> Result<(), OpError>;
+    fn fallocate(
+        &self,
+        caller: Caller,
+        ino: Ino,
+        mode: Fallocate,
+        offset: u64,
+        len: u64,
+    ) -> Result<(), OpError>;
     /// Finds the next data (`hole == false`) or hole at or after `offset`.
     fn seek(&self, ino: Ino, offset: u64, hole: bool) -> Result<u64, OpError>;
     /// Copies a range inside the engine and returns the bytes copied; fewer at end of file.
-    fn copy_range(&self, from: (Ino, u64), to: (Ino, u64), len: u64) -> Result<u64, OpError>;
+    fn copy_range(
+        &self,
+        caller: Caller,
+        from: (Ino, u64),
+        to: (Ino, u64),
+        len: u64,
+    ) -> Result<u64, OpError>;
     /// Lists a directory after `cookie` (0 from the start), `.` and `..` first, until `sink`
     /// returns false for an entry that did not fit. With `plus`, entries carry attributes and,
     /// where the sink returned true, a lookup reference.

@@ -1,7 +1,7 @@
 //! `copy_file_range` inside the engine.
 
 use super::View;
-use crate::dispatch::{OpError, Write};
+use crate::dispatch::{Caller, OpError, Write};
 use crate::id::Ino;
 
 /// Bytes copied under one lock at a time.
@@ -12,6 +12,7 @@ const REQUEST_MAX: u64 = 64 << 20;
 impl View {
     pub(super) fn do_copy_range(
         &self,
+        caller: Caller,
         (from, from_offset): (Ino, u64),
         (to, to_offset): (Ino, u64),
         len: u64,
@@ -38,7 +39,8 @@ impl View {
                 offset,
                 data: &buffer,
                 append: false,
-                kill_set_id: false,
+                // The kernel leaves it to us here, and does not say who may keep the bits.
+                kill_set_id: caller.uid != 0,
             };
             match self.do_write(to, write) {
                 Ok(()) => copied += buffer.len() as u64,

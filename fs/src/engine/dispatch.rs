@@ -128,16 +128,29 @@ impl Dispatch for View {
         self.do_sync()
     }
 
-    fn fallocate(&self, ino: Ino, mode: Fallocate, offset: u64, len: u64) -> Result<(), OpError> {
-        self.do_fallocate(ino, mode, offset, len)
+    fn fallocate(
+        &self,
+        caller: Caller,
+        ino: Ino,
+        mode: Fallocate,
+        offset: u64,
+        len: u64,
+    ) -> Result<(), OpError> {
+        self.do_fallocate(caller, ino, mode, offset, len)
     }
 
     fn seek(&self, ino: Ino, offset: u64, hole: bool) -> Result<u64, OpError> {
         self.do_seek(ino, offset, hole)
     }
 
-    fn copy_range(&self, from: (Ino, u64), to: (Ino, u64), len: u64) -> Result<u64, OpError> {
-        self.do_copy_range(from, to, len)
+    fn copy_range(
+        &self,
+        caller: Caller,
+        from: (Ino, u64),
+        to: (Ino, u64),
+        len: u64,
+    ) -> Result<u64, OpError> {
+        self.do_copy_range(caller, from, to, len)
     }
 
     fn readdir(

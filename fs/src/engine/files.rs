@@ -7,7 +7,7 @@ use super::{Epoch, Mutation, View, lock};
 use crate::attr::FileKind;
 use crate::change::{Change, ContentKind, InodeRow, Row};
 use crate::contents::{ExtentMap, FILE_MAX, FileIo, INLINE_MAX, Source, as_len};
-use crate::dispatch::{Fallocate, OpError, Write};
+use crate::dispatch::{Caller, Fallocate, OpError, Write};
 use crate::id::Ino;
 
 /// Whether a mutation clears set-id bits.
@@ -179,6 +179,7 @@ impl View {
 
     pub(super) fn do_fallocate(
         &self,
+        caller: Caller,
         ino: Ino,
         mode: Fallocate,
         offset: u64,
@@ -197,6 +198,9 @@ impl View {
         row.attr.mtime = mutation.now;
         row.attr.ctime = mutation.now;
         let mut change = Change::new();
+        if caller.uid != 0 {
+            mutation.kill_set_id(&node, &mut state, &mut row, &mut change)?;
+        }
         let size = row.attr.size;
         let zeroed = offset.min(size)..end.min(size);
         let zeroes = matches!(

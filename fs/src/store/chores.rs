@@ -70,6 +70,11 @@ fn run(core: &Core, receive: &Receiver<Chore>) {
                     tracing::warn!(%error, "a correction in the background was not written");
                 }
             }
+            Chore::Tell(done) => {
+                if done.send(()).is_err() {
+                    tracing::debug!("nobody waits for the background thread any more");
+                }
+            }
             Chore::Reap(view, ino) => {
                 let mut inos = vec![ino];
                 while inos.len() < REAP_BATCH {

@@ -103,8 +103,11 @@ pub fn chmod(value: &[u8], mode: u16) -> Vec<u8> {
     with_mode(value, |_, new| new, mode)
 }
 
+/// Names and values.
+type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
+
 /// Permissions and ACLs of a new file under a directory with a default ACL.
-pub fn inherit(default: &[u8], kind: FileKind, perm: u16) -> (u16, Vec<(Vec<u8>, Vec<u8>)>) {
+pub fn inherit(default: &[u8], kind: FileKind, perm: u16) -> (u16, Xattrs) {
     let access = with_mode(default, |old, asked| old & asked, perm);
     let mut xattrs = Vec::new();
     if kind == FileKind::Directory {

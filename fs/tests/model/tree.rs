@@ -378,11 +378,12 @@ impl State {
         match target {
             None if flags.exchange => errors.push(libc::ENOENT),
             Some(target) if target == source => {}
-            Some(target) if flags.exchange => {
-                if self.is_directory(target) && self.lies_in(from, target) {
-                    errors.push(libc::EINVAL);
-                }
+            Some(target)
+                if flags.exchange && self.is_directory(target) && self.lies_in(from, target) =>
+            {
+                errors.push(libc::EINVAL);
             }
+            Some(_) if flags.exchange => {}
             Some(target) => match (self.is_directory(source), self.is_directory(target)) {
                 (true, false) => errors.push(libc::ENOTDIR),
                 (source_too, true) => {

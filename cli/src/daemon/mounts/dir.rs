@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags};
 use tracing::{info, warn};
 
 use crate::error::{ApiError, ErrorKind, shell_word};
@@ -105,10 +106,23 @@ fn is_disconnected(error: &io::Error) -> bool {
 /// The source of the topmost mount on exactly this directory, if that is one of Floe's, of
 /// whatever store.
 pub(super) fn floe_mount_on(dir: &Path) -> Result<Option<String>, ApiError> {
+    if is_no_mount_point(dir) {
+        return Ok(None);
+    }
     let table = fs::read("/proc/self/mountinfo").map_err(|error| {
         ApiError::new(ErrorKind::Failed, "cannot read the table of mounts").caused_by(&error)
     })?;
     Ok(topmost_source(&table, dir).filter(|source| source.starts_with("floe:")))
+}
+
+/// Whether the kernel says that nothing is mounted there. Reading the table instead takes as long
+/// as it is long, for each of many mounts.
+fn is_no_mount_point(dir: &Path) -> bool {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    let root = StatxAttributes::MOUNT_ROOT;
+    rustix::fs::statx(CWD, dir, flags, StatxFlags::empty()).is_ok_and(|stat| {
+        stat.stx_attributes_mask.contains(root) && !stat.stx_attributes.contains(root)
+    })
 }
 
 /// Finds the source of the last line whose mount point is `dir`; later lines cover earlier ones.
@@ -182,6 +196,14 @@ broken line
         assert_eq!(source("/mnt/a b").as_deref(), Some("floe:00:new"));
         assert_eq!(source("/mnt/c").as_deref(), Some("none"));
         assert_eq!(source("/mnt"), None);
+    }
+
+    #[test]
+    fn mount_points_are_told_from_other_directories() {
+        let scratch = tempfile::tempdir().unwrap();
+        assert!(is_no_mount_point(scratch.path()));
+        assert!(!is_no_mount_point(Path::new("/proc")));
+        assert_eq!(floe_mount_on(Path::new("/proc")).unwrap(), None);
     }
 
     #[test]

@@ -105,3 +105,32 @@ fn xattr(result: Result<Vec<u8>, Errno>, size: u32, reply: ReplyXattr) {
         Err(errno) => reply.error(errno),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Store;
+    use crate::id::WorkspaceName;
+
+    #[test]
+    fn a_panic_is_answered_with_an_error_and_the_next_request_is_served() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = dir.path().join("store");
+        Store::init(&store).unwrap();
+        let store = Store::open(&store).unwrap();
+        store
+            .create_workspace(&WorkspaceName::parse("w").unwrap())
+            .unwrap();
+        let adapter = Adapter::new(store.open_live("w").unwrap(), FuseCache::new());
+        let root = INodeNo(Ino::ROOT.0);
+        let panicked = adapter.run::<()>("test", root, |_| panic!("expected by this test"));
+        assert_eq!(panicked, Err(Errno::EIO));
+        let missing = adapter.run("test", root, |fs| fs.unlink(Ino::ROOT, b"missing"));
+        assert_eq!(missing, Err(Errno::ENOENT));
+        assert!(
+            adapter
+                .run("test", root, |fs| fs.getattr(Ino::ROOT))
+                .is_ok()
+        );
+    }
+}

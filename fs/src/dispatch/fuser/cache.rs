@@ -12,13 +12,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crossbeam_channel::{Sender, unbounded};
 use fuser::{INodeNo, Notifier};
 use parking_lot::Mutex;
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, openat, statx};
 use rustix::mount::{OpenTreeFlags, open_tree};
 
 use super::GENERATION;
+use super::closer::close_elsewhere;
 use crate::dispatch::KernelCache;
 use crate::id::Ino;
 use crate::sys;
@@ -219,10 +219,14 @@ impl KernelCache for FuseCache {
             }
         }
         if files.len() > 1 {
-            // Starts all of it, in large requests; each file is then waited for.
-            rustix::fs::syncfs(&private.root)?;
+            // Starts all of it, in large requests. An error may be an old one, of any file, such as
+            // pages of a file that a rollback took away: what counts is what each file says.
+            if let Err(error) = rustix::fs::syncfs(&private.root) {
+                tracing::debug!(%error, "starting write-back");
+            }
         }
         for file in &files {
+            // This waits.
             match sys::write_back(file) {
                 Err(error) if !is_gone(&error) => return Err(error),
                 _ => {}
@@ -245,25 +249,30 @@ impl KernelCache for FuseCache {
     }
 }
 
-/// Closes a descriptor in a thread that serves nothing.
-fn close_elsewhere(fd: Arc<OwnedFd>) {
-    static CLOSER: OnceLock<Option<Sender<Arc<OwnedFd>>>> = OnceLock::new();
-    let closer = CLOSER.get_or_init(|| {
-        let (send, receive) = unbounded::<Arc<OwnedFd>>();
-        let spawned = std::thread::Builder::new()
-            .name("floe-closer".to_owned())
-            .spawn(move || receive.into_iter().for_each(drop));
-        match spawned {
-            Ok(_) => Some(send),
-            Err(error) => {
-                tracing::error!(%error, "no thread to close files in");
-                None
-            }
-        }
-    });
-    match closer {
-        Some(closer) => drop(closer.send(fd)),
-        // Leaking it only delays the end of the mount; closing it here could stop the session.
-        None => std::mem::forget(fd),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sync_descriptor_stays_until_the_last_writer_goes() {
+        let cache = FuseCache::new();
+        let ino = Ino(20);
+        cache.writer_came(ino);
+        cache.writer_came(ino);
+        let fd = Arc::new(OwnedFd::from(File::open("/dev/null").unwrap()));
+        cache.held.lock().sync_fds.insert(ino, fd);
+        cache.writer_gone(ino);
+        assert!(cache.held.lock().sync_fds.contains_key(&ino));
+        cache.writer_gone(ino);
+        assert!(cache.held.lock().sync_fds.is_empty() && cache.held.lock().writers.is_empty());
+        // One more than came, as after a session that ended in between.
+        cache.writer_gone(ino);
+    }
+
+    #[test]
+    fn without_a_session_there_is_nothing_to_push_or_drop() {
+        let cache = FuseCache::new();
+        cache.push_dirty(&[Ino::ROOT]).unwrap();
+        cache.invalidate(&[Ino::ROOT]).unwrap();
     }
 }

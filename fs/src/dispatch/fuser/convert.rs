@@ -187,4 +187,21 @@ mod tests {
         assert_eq!(timestamp(UNIX_EPOCH + Duration::new(5, 7)), at(5, 7));
         assert_eq!(timestamp(UNIX_EPOCH), at(0, 0));
     }
+    #[test]
+    fn modes_that_shift_data_and_unknown_flags_are_refused() {
+        assert_eq!(fallocate(libc::FALLOC_FL_COLLAPSE_RANGE), None);
+        assert_eq!(fallocate(libc::FALLOC_FL_PUNCH_HOLE), None);
+        assert_eq!(fallocate(0), Some(Fallocate::Allocate));
+        assert_eq!(rename_flags(RenameFlags::from_bits_retain(1 << 3)), None);
+        assert_eq!(xattr_mode(libc::XATTR_CREATE | libc::XATTR_REPLACE), None);
+    }
+
+    #[test]
+    fn only_device_nodes_have_a_device_number() {
+        let device = device_node(libc::S_IFCHR | 0o4644, 0o22, 259);
+        assert_eq!((device.kind, device.rdev), (FileKind::CharDevice, 259));
+        assert_eq!((device.perm, device.umask), (0o4644, 0o22));
+        let file = device_node(0o644, 0, 259);
+        assert_eq!((file.kind, file.rdev), (FileKind::File, 0));
+    }
 }

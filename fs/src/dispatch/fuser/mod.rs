@@ -1,18 +1,24 @@
 //! Host mounts through `/dev/fuse`, with the crate `fuser`.
 //!
-//! [`Mount`] mounts a [`super::Dispatch`] and serves it; [`adapter`] translates requests
-//! and [`negotiate`] says which the kernel may send, [`cache`] pushes and drops what the kernel has cached, [`table`] reads the kernel's table of
-//! mounts, [`watch`] notices when a mount is gone, whoever unmounted it.
+//! [`Mount`] mounts a [`super::Dispatch`] and serves it: as root through [`superblock`], otherwise
+//! through fusermount3. [`negotiate`] says what the kernel may send, [`adapter`] translates it.
+//! [`cache`] pushes and drops what the kernel has cached. [`table`] reads the kernel's table of
+//! mounts, [`watch`] notices when a mount is gone, whoever unmounted it, and [`ending`] tells so.
 
 mod adapter;
 mod cache;
+mod closer;
 mod convert;
+mod ending;
+mod error;
 mod mount;
 mod negotiate;
+mod superblock;
 mod table;
 mod watch;
 
-pub use mount::{Mount, MountError, MountOptions};
+pub use error::MountError;
+pub use mount::{Mount, MountOptions};
 pub use table::{FoundMount, detach_stale, floe_mounts, is_mount_point};
 
 /// Generation of every inode: numbers are never reused, so it never changes.

@@ -1,72 +1,25 @@
 //! Mounting and unmounting.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::FileTypeExt;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fuser::{Config, MountOption, Session, SessionACL};
-use parking_lot::{Condvar, Mutex};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, openat, statx};
-use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
-    fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount,
-    open_tree, unmount,
-};
-use thiserror::Error;
+use rustix::mount::{MoveMountFlags, OpenTreeFlags, UnmountFlags, move_mount, open_tree, unmount};
 
 use super::adapter::Adapter;
 use super::cache::FuseCache;
+use super::ending::{Callback, Ending};
+use super::error::MountError;
+use super::superblock::{open_device, superblock};
 use super::table::{self, FoundMount, fusermount_unmount};
 use super::watch;
 use crate::dispatch::{Dispatch, KernelCache};
 use crate::sys;
-
-/// Why a mount could not be made or removed.
-#[derive(Debug, Error)]
-pub enum MountError {
-    /// There is no FUSE device.
-    #[error("/dev/fuse cannot be opened")]
-    NoDevice(#[source] io::Error),
-    /// The place is no directory that could be mounted on.
-    #[error("cannot mount on {dir}")]
-    Directory {
-        /// The place.
-        dir: PathBuf,
-        /// The system's error.
-        #[source]
-        source: io::Error,
-    },
-    /// The kernel refused the mount, or the session did not start.
-    #[error("cannot mount on {dir}: {step} failed")]
-    Mount {
-        /// The place.
-        dir: PathBuf,
-        /// What failed.
-        step: &'static str,
-        /// The system's error.
-        #[source]
-        source: io::Error,
-    },
-    /// Somebody uses the mount.
-    #[error("{dir} is busy")]
-    Busy {
-        /// The place.
-        dir: PathBuf,
-    },
-    /// The mount could not be removed.
-    #[error("cannot unmount {dir}")]
-    Unmount {
-        /// The place.
-        dir: PathBuf,
-        /// The system's error.
-        #[source]
-        source: io::Error,
-    },
-}
 
 /// How to mount.
 #[derive(Clone, Debug)]
@@ -90,38 +43,6 @@ impl MountOptions {
         std::thread::available_parallelism()
             .map_or(2, std::num::NonZero::get)
             .clamp(2, 8)
-    }
-}
-
-type Callback = Box<dyn FnOnce() + Send>;
-
-#[derive(Default)]
-struct End {
-    ended: bool,
-    /// The file system is gone too, so its number may have been given to another one.
-    gone: bool,
-    callbacks: Vec<Callback>,
-}
-
-/// Tells when the session has ended.
-#[derive(Default)]
-struct Ending {
-    state: Mutex<End>,
-    changed: Condvar,
-}
-
-impl Ending {
-    fn end(&self, gone: bool) {
-        let mut state = self.state.lock();
-        state.gone = gone;
-        while !state.callbacks.is_empty() {
-            let callbacks = std::mem::take(&mut state.callbacks);
-            drop(state);
-            callbacks.into_iter().for_each(|callback| callback());
-            state = self.state.lock();
-        }
-        state.ended = true;
-        self.changed.notify_all();
     }
 }
 
@@ -230,7 +151,8 @@ impl Mount {
                 MountOption::RW
             },
         ];
-        let session = Session::new(adapter, dir, &config).map_err(failed("fusermount3"))?;
+        let session = Session::new(adapter, dir, &config)
+            .map_err(|error| failed("fusermount3")(plain(error)))?;
         let mount = Self::serve(dispatch, session, cache, options, dir)?;
         let looked = File::open(dir).and_then(|root| mount.cache.learn_device(root));
         if let Err(source) = looked {
@@ -348,7 +270,7 @@ impl Mount {
     }
 
     fn mounts(&self) -> Vec<FoundMount> {
-        if self.ending.state.lock().gone {
+        if self.ending.is_gone() {
             return Vec::new();
         }
         mounts(&self.cache, &self.source)
@@ -388,33 +310,24 @@ impl Mount {
 
     /// Calls back once when the session has ended; at once if it has.
     pub fn on_end(&self, callback: Callback) {
-        let mut state = self.ending.state.lock();
-        if state.ended {
-            drop(state);
-            callback();
-        } else {
-            state.callbacks.push(callback);
-        }
+        self.ending.then(callback);
     }
 
     /// Waits for the session to end, and for the callbacks that were registered before; false
     /// when it has not after `timeout`.
     #[must_use]
     pub fn wait_end(&self, timeout: Duration) -> bool {
-        let deadline = Instant::now() + timeout;
-        let mut state = self.ending.state.lock();
-        while !state.ended {
-            if self
-                .ending
-                .changed
-                .wait_until(&mut state, deadline)
-                .timed_out()
-            {
-                return state.ended;
-            }
-        }
-        true
+        self.ending.wait(timeout)
     }
+}
+
+/// What fusermount3 said, as the end of a sentence about it.
+fn plain(error: io::Error) -> io::Error {
+    if error.raw_os_error().is_some() {
+        return error;
+    }
+    let said = error.to_string();
+    io::Error::other(said.trim().trim_start_matches("fusermount3: ").to_owned())
 }
 
 /// Where a file system is mounted, by the kernel's table.
@@ -437,54 +350,4 @@ fn config(options: &MountOptions) -> Config {
     config.n_threads = Some(options.threads.max(1));
     config.clone_fd = true;
     config
-}
-
-fn open_device() -> Result<File, MountError> {
-    let device = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open("/dev/fuse")
-        .map_err(MountError::NoDevice)?;
-    match device.metadata() {
-        Ok(meta) if meta.file_type().is_char_device() => Ok(device),
-        Ok(_) => Err(MountError::NoDevice(rustix::io::Errno::NODEV.into())),
-        Err(error) => Err(MountError::NoDevice(error)),
-    }
-}
-
-/// Makes the file system, attached nowhere yet.
-fn superblock(
-    device: &File,
-    options: &MountOptions,
-) -> Result<OwnedFd, (&'static str, rustix::io::Errno)> {
-    let context = fsopen("fuse", FsOpenFlags::FSOPEN_CLOEXEC).map_err(|e| ("fsopen", e))?;
-    let fd = device.as_raw_fd().to_string();
-    let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
-    let (uid, gid) = (uid.as_raw().to_string(), gid.as_raw().to_string());
-    let strings = [
-        ("source", options.source.as_str()),
-        ("subtype", "floe"),
-        ("fd", &fd),
-        ("rootmode", "40000"),
-        ("user_id", &uid),
-        ("group_id", &gid),
-    ];
-    for (key, value) in strings {
-        fsconfig_set_string(&context, key, value).map_err(|e| ("fsconfig", e))?;
-    }
-    let flags = [
-        ("default_permissions", true),
-        ("allow_other", options.allow_other),
-        ("ro", options.read_only),
-    ];
-    for (flag, _) in flags.into_iter().filter(|(_, on)| *on) {
-        fsconfig_set_flag(&context, flag).map_err(|e| ("fsconfig", e))?;
-    }
-    fsconfig_create(&context).map_err(|e| ("making the file system", e))?;
-    // Reads do not change access times; saying so spares the kernel the thought.
-    let mut attributes = MountAttrFlags::MOUNT_ATTR_NOATIME;
-    attributes.set(MountAttrFlags::MOUNT_ATTR_RDONLY, options.read_only);
-    attributes.set(MountAttrFlags::MOUNT_ATTR_NOSUID, !options.trusted);
-    attributes.set(MountAttrFlags::MOUNT_ATTR_NODEV, !options.trusted);
-    fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes).map_err(|e| ("fsmount", e))
 }

@@ -517,7 +517,7 @@ impl Filesystem for Adapter {
 
     fn fallocate(
         &self,
-        _request: &Request,
+        request: &Request,
         node: INodeNo,
         _handle: FileHandle,
         offset: u64,
@@ -529,9 +529,10 @@ impl Filesystem for Adapter {
             return reply.error(Errno::EOPNOTSUPP);
         };
         let ino = convert::ino(node);
+        let caller = convert::caller(request);
         empty(
             self.run("fallocate", node, |fs| {
-                fs.fallocate(ino, mode, offset, length)
+                fs.fallocate(caller, ino, mode, offset, length)
             }),
             reply,
         );
@@ -564,7 +565,7 @@ impl Filesystem for Adapter {
 
     fn copy_file_range(
         &self,
-        _request: &Request,
+        request: &Request,
         from: INodeNo,
         _from_handle: FileHandle,
         from_offset: u64,
@@ -579,8 +580,9 @@ impl Filesystem for Adapter {
             return reply.error(Errno::EINVAL);
         }
         let (source, target) = (convert::ino(from), convert::ino(to));
+        let caller = convert::caller(request);
         let copied = self.run("copy_file_range", to, |fs| {
-            fs.copy_range((source, from_offset), (target, to_offset), len)
+            fs.copy_range(caller, (source, from_offset), (target, to_offset), len)
         });
         match copied {
             // The engine copies at most 64 MiB a call.

@@ -1,20 +1,19 @@
 //! How long a snapshot takes, by the size of the workspace and by what its programs do.
 
+mod outside;
+
 use std::path::Path;
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use super::error::{BenchError, Step};
 use super::fill::{large_file, tree, verify_count, visit};
+use super::goal::Goal;
 use super::lab::Lab;
-use super::load::{Mapper, Writers, default_writers};
-use super::peers::{btrfs, copies};
-use super::report::{Goal, Group, Layout, Section};
-use super::rig::{Rig, WORKSPACE, frozen, new_store};
-use super::server::Server;
+use super::load::{Writers, default_writers};
+use super::report::{Group, Layout, Section};
+use super::rig::{Rig, frozen};
 use super::stats::{Times, grouped};
 use crate::output::size;
-use crate::wire::{Mount, TakeSnapshot};
 
 const ABOUT: &str = "\
 Time of one snapshot of a mounted workspace, taken at the engine's call unless said otherwise.
@@ -31,9 +30,6 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// Files of workspaces with many, and bytes of the one file of the others.
 const FILES: ([u64; 3], [u64; 3]) = ([10, 10_000, 1_000_000], [10, 1_000, 10_000]);
 const BYTES: ([u64; 3], [u64; 3]) = ([1 << 10, 1 << 30, 10 << 30], [1 << 10, 64 << 20, 256 << 20]);
-/// Files that another process has open, and bytes of each.
-const OPEN_FILES: u64 = 16;
-const OPEN_BYTES: u64 = 256 << 10;
 /// The file whose mode is changed.
 const TOUCHED: &str = "touched";
 
@@ -51,11 +47,11 @@ pub(super) fn run(lab: &Lab<'_>) -> Result<Section, BenchError> {
         by_size(lab, section, &sizes)?;
         let middle = lab.pick(FILES.0, FILES.1)[1];
         if let Some(size) = sizes.iter().find(|size| size.files == middle) {
-            open_files(lab, section, &size.rig)?;
+            outside::open_files(lab, section, &size.rig)?;
         }
         drop(sizes);
-        clients(lab, section, middle)?;
-        peers(lab, section, middle)
+        outside::clients(lab, section, middle)?;
+        outside::peers(lab, section, middle)
     })
 }
 
@@ -227,122 +223,4 @@ fn goals(section: &mut Section, sizes: &[Size], groups: &[&Group], when: &str) {
         let promise = format!("snapshot p50 flat, {when}: {} within 1.5x", names(many));
         section.goals.push(Goal::ratio(promise, 1.5, flat(many)));
     }
-}
-
-/// Snapshots while another process has files open for writing, and has changed mapped pages of
-/// them that the kernel has not written back.
-fn open_files(lab: &Lab<'_>, section: &mut Section, rig: &Rig) -> Result<(), BenchError> {
-    let title = format!("{OPEN_FILES} files open for writing and mapped by a program");
-    let measured = lab.attempt(section, &title, || {
-        let dir = rig.path("open");
-        std::fs::create_dir(&dir).step("make a directory")?;
-        let mut paths = Vec::new();
-        for number in 0..OPEN_FILES {
-            let path = dir.join(number.to_string());
-            large_file(lab, &path, OPEN_BYTES)?;
-            paths.push(path);
-        }
-        let mut mapper = Mapper::start(&paths)?;
-        let mut group = Group::new(&*title, Layout::Percentiles);
-        for pages in [0, 1, 16] {
-            let mut times = Times::default();
-            let give_up = Instant::now() + BUDGET;
-            for number in 0..lab.pick(500, TURN) {
-                lab.check()?;
-                if pages > 0 {
-                    mapper.change(pages)?;
-                } else {
-                    change_mode(&rig.path(TOUCHED), number)?;
-                }
-                times.time(|| rig.snapshot())?;
-                if Instant::now() > give_up {
-                    break;
-                }
-            }
-            let dirty = size(OPEN_FILES * pages * 4096);
-            group.add(format!("{dirty} dirty"), None, &times);
-        }
-        Ok(group)
-    })?;
-    section.groups.extend(measured);
-    Ok(())
-}
-
-/// What a client waits for: through the daemon's socket, and through a `floe` process.
-fn clients(lab: &Lab<'_>, section: &mut Section, files: u64) -> Result<(), BenchError> {
-    let title = format!("{} files, as a client waits for it", grouped(files));
-    let Some(program) = lab.floe.clone() else {
-        section.skip(title, "the `floe` program is not known; see $FLOE_BIN");
-        return Ok(());
-    };
-    let measured = lab.attempt(section, &title, || {
-        let room = lab.room("client")?;
-        let store = new_store(&room)?;
-        tree(lab, &store, files)?;
-        store.sync().step("sync the store")?;
-        drop(store);
-        let server = Server::start(&program, &room.path().join("store"))?;
-        let mut client = server.connect()?;
-        let mounted = client.call(Mount {
-            target: WORKSPACE.to_owned(),
-            dir: None,
-        });
-        let touched = mounted
-            .step("mount the workspace")?
-            .dir
-            .to_path()
-            .join(TOUCHED);
-        std::fs::write(&touched, "touched").step("write a file")?;
-        let request = TakeSnapshot {
-            workspace: WORKSPACE.to_owned(),
-            ..TakeSnapshot::default()
-        };
-        let mut socket = Times::default();
-        for number in 0..lab.pick(SAMPLES.0, SAMPLES.1) {
-            lab.check()?;
-            change_mode(&touched, number)?;
-            socket
-                .time(|| client.call(request.clone()))
-                .step("take a snapshot")?;
-        }
-        let mut process = Times::default();
-        for number in 0..lab.pick(200, 20) {
-            lab.check()?;
-            change_mode(&touched, number)?;
-            let mut command = server.command(&["snapshot", WORKSPACE]);
-            command
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .stderr(Stdio::null());
-            let status = process.time(|| command.status()).step("run floe")?;
-            if !status.success() {
-                return Err(BenchError::Wrong {
-                    what: format!("`floe snapshot` ended with {status}"),
-                });
-            }
-        }
-        let mut group = Group::new(&*title, Layout::Percentiles);
-        group.add("request on the daemon's socket", None, &socket);
-        group.add("`floe snapshot`, from start to end", None, &process);
-        Ok(group)
-    })?;
-    section.groups.extend(measured);
-    Ok(())
-}
-
-/// Other ways to keep the state of a tree of the same files.
-fn peers(lab: &Lab<'_>, section: &mut Section, files: u64) -> Result<(), BenchError> {
-    let mut group = Group::new(
-        format!("{} files, other ways", grouped(files)),
-        Layout::Percentiles,
-    );
-    copies::measure(lab, section, &mut group, files)?;
-    btrfs::measure(lab, section, &mut group, files)?;
-    section.groups.push(group);
-    section.notes.push(
-        "the other ways run a program for each sample, as `floe snapshot` does; cp and tar copy \
-         while the tree may change, and cp -al shares later writes, so neither is a snapshot"
-            .to_owned(),
-    );
-    Ok(())
 }

@@ -1,0 +1,153 @@
+//! The promises of the design, and what became of them in a run.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::stats::shown;
+
+/// A promise of the design and what was measured.
+#[derive(Debug, Serialize)]
+pub struct Goal {
+    /// The promise.
+    pub promise: String,
+    /// The limit, in `unit`.
+    pub limit: f64,
+    /// What was measured, in `unit`; absent if it was not.
+    pub measured: Option<f64>,
+    /// What the figures count.
+    pub unit: Unit,
+    /// The case the figure comes from.
+    pub case: String,
+    /// Whether the promise was kept; absent if it was not measured.
+    pub met: Option<bool>,
+}
+
+/// What a goal's figures count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unit {
+    /// Nanoseconds.
+    Ns,
+    /// How many times as long.
+    Ratio,
+}
+
+impl Goal {
+    /// A promise about a time, for the worst of several cases. A promise is kept strictly below
+    /// its limit.
+    #[must_use]
+    pub fn time<'a>(
+        promise: impl Into<String>,
+        limit: Duration,
+        cases: impl IntoIterator<Item = (&'a str, u64)>,
+    ) -> Self {
+        let worst = cases.into_iter().max_by_key(|(_, ns)| *ns);
+        let limit = limit.as_nanos() as f64;
+        Self {
+            promise: promise.into(),
+            limit,
+            measured: worst.map(|(_, ns)| ns as f64),
+            unit: Unit::Ns,
+            case: worst.map_or_else(String::new, |(case, _)| case.to_owned()),
+            met: worst.map(|(_, ns)| (ns as f64) < limit),
+        }
+    }
+
+    /// A promise about how many times as long the second of two takes, for the worst of several
+    /// pairs. The limit itself keeps it.
+    #[must_use]
+    pub fn ratio<'a>(
+        promise: impl Into<String>,
+        limit: f64,
+        cases: impl IntoIterator<Item = (&'a str, u64, u64)>,
+    ) -> Self {
+        let ratios = cases.into_iter();
+        let ratios = ratios.map(|(case, base, other)| (case, other as f64 / base.max(1) as f64));
+        let worst = ratios.max_by(|(_, a), (_, b)| a.total_cmp(b));
+        Self {
+            promise: promise.into(),
+            limit,
+            measured: worst.map(|(_, ratio)| ratio),
+            unit: Unit::Ratio,
+            case: worst.map_or_else(String::new, |(case, _)| case.to_owned()),
+            met: worst.map(|(_, ratio)| ratio <= limit),
+        }
+    }
+
+    /// `met`, `missed by 31.0 us (1.3x)`, or `not measured`.
+    #[must_use]
+    pub fn verdict(&self) -> String {
+        let (Some(met), Some(measured)) = (self.met, self.measured) else {
+            return "not measured".to_owned();
+        };
+        if met {
+            return "met".to_owned();
+        }
+        let over = measured - self.limit;
+        match self.unit {
+            Unit::Ns => {
+                let over = Duration::from_secs_f64(over.max(0.0) / 1e9);
+                let ns = u64::try_from(over.as_nanos()).unwrap_or(u64::MAX);
+                let times = measured / self.limit;
+                format!("missed by {} ({times:.1}x)", shown(ns))
+            }
+            Unit::Ratio => format!("missed by {over:.2}"),
+        }
+    }
+
+    /// The measured figure and where it comes from.
+    #[must_use]
+    pub fn figure(&self) -> String {
+        let Some(measured) = self.measured else {
+            return String::new();
+        };
+        let figure = match self.unit {
+            Unit::Ns => {
+                let time = Duration::from_secs_f64(measured.max(0.0) / 1e9);
+                shown(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+            }
+            Unit::Ratio => format!("{measured:.2}x"),
+        };
+        if self.case.is_empty() {
+            figure
+        } else {
+            format!("{figure} ({})", self.case)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_micros(100);
+
+    #[test]
+    fn a_goal_is_judged_by_its_worst_case() {
+        let goal = Goal::time("p50 < 100 us", LIMIT, [("a", 80_000), ("b", 99_999)]);
+        assert_eq!((goal.met, goal.verdict().as_str()), (Some(true), "met"));
+        assert_eq!(goal.figure(), "99.9 us (b)");
+        let goal = Goal::time("p50 < 100 us", LIMIT, [("a", 131_000), ("b", 90_000)]);
+        assert_eq!(goal.verdict(), "missed by 31.0 us (1.3x)");
+        assert_eq!(goal.case, "a");
+    }
+
+    #[test]
+    fn a_time_at_its_limit_misses_and_a_ratio_at_its_limit_keeps_it() {
+        assert_eq!(Goal::time("", LIMIT, [("a", 100_000)]).met, Some(false));
+        assert_eq!(Goal::ratio("", 1.5, [("a", 100, 150)]).met, Some(true));
+        let goal = Goal::ratio("", 1.2, [("a", 100, 110), ("b", 100, 147)]);
+        assert_eq!(goal.verdict(), "missed by 0.27");
+        assert_eq!(goal.figure(), "1.47x (b)");
+    }
+
+    #[test]
+    fn what_was_not_measured_is_neither_met_nor_missed() {
+        for goal in [Goal::time("", LIMIT, []), Goal::ratio("", 1.0, [])] {
+            assert_eq!((goal.met, goal.measured), (None, None));
+            assert_eq!(goal.verdict(), "not measured");
+            assert_eq!(goal.figure(), "");
+        }
+    }
+}
