@@ -48,7 +48,9 @@ fn contents(number: u64) -> Vec<u8> {
 /// Makes [`WORKSPACE`] with a tree of `count` files, a thousand in each directory.
 pub(super) fn tree(lab: &Lab<'_>, store: &Store, count: u64) -> Result<(), BenchError> {
     let adding = || format!("add {} files", grouped(count));
-    lab.say(&format!("making a workspace of {} files", grouped(count)));
+    if count > 0 {
+        lab.say(&format!("making a workspace of {} files", grouped(count)));
+    }
     let name = workspace_name(WORKSPACE)?;
     let mut builder = store.build_workspace(&name).step("begin a workspace")?;
     builder

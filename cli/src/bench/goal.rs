@@ -37,41 +37,44 @@ impl Goal {
     /// A promise about a time, for the worst of several cases. A promise is kept strictly below
     /// its limit.
     #[must_use]
-    pub fn time<'a>(
+    pub fn time<C: Into<String>>(
         promise: impl Into<String>,
         limit: Duration,
-        cases: impl IntoIterator<Item = (&'a str, u64)>,
+        cases: impl IntoIterator<Item = (C, u64)>,
     ) -> Self {
         let worst = cases.into_iter().max_by_key(|(_, ns)| *ns);
+        let worst = worst.map(|(case, ns)| (case.into(), ns as f64));
         let limit = limit.as_nanos() as f64;
+        let (case, measured) = worst.unzip();
         Self {
             promise: promise.into(),
             limit,
-            measured: worst.map(|(_, ns)| ns as f64),
+            measured,
             unit: Unit::Ns,
-            case: worst.map_or_else(String::new, |(case, _)| case.to_owned()),
-            met: worst.map(|(_, ns)| (ns as f64) < limit),
+            case: case.unwrap_or_default(),
+            met: measured.map(|ns| ns < limit),
         }
     }
 
     /// A promise about how many times as long the second of two takes, for the worst of several
     /// pairs. The limit itself keeps it.
     #[must_use]
-    pub fn ratio<'a>(
+    pub fn ratio<C: Into<String>>(
         promise: impl Into<String>,
         limit: f64,
-        cases: impl IntoIterator<Item = (&'a str, u64, u64)>,
+        cases: impl IntoIterator<Item = (C, u64, u64)>,
     ) -> Self {
         let ratios = cases.into_iter();
         let ratios = ratios.map(|(case, base, other)| (case, other as f64 / base.max(1) as f64));
         let worst = ratios.max_by(|(_, a), (_, b)| a.total_cmp(b));
+        let (case, measured) = worst.map(|(case, ratio)| (case.into(), ratio)).unzip();
         Self {
             promise: promise.into(),
             limit,
-            measured: worst.map(|(_, ratio)| ratio),
+            measured,
             unit: Unit::Ratio,
-            case: worst.map_or_else(String::new, |(case, _)| case.to_owned()),
-            met: worst.map(|(_, ratio)| ratio <= limit),
+            case: case.unwrap_or_default(),
+            met: measured.map(|ratio| ratio <= limit),
         }
     }
 
@@ -144,7 +147,9 @@ mod tests {
 
     #[test]
     fn what_was_not_measured_is_neither_met_nor_missed() {
-        for goal in [Goal::time("", LIMIT, []), Goal::ratio("", 1.0, [])] {
+        let none: [(&str, u64); 0] = [];
+        let no_pairs: [(&str, u64, u64); 0] = [];
+        for goal in [Goal::time("", LIMIT, none), Goal::ratio("", 1.0, no_pairs)] {
             assert_eq!((goal.met, goal.measured), (None, None));
             assert_eq!(goal.verdict(), "not measured");
             assert_eq!(goal.figure(), "");

@@ -242,7 +242,7 @@ mod tests {
         let all = [
             Goal::time("p50 < 100 us", limit, [("10 files", 90_000)]),
             Goal::time("p99 < 100 us", limit, [("10 files", 190_000)]),
-            Goal::time("later", limit, []),
+            Goal::time("later", limit, None::<(&str, u64)>),
         ];
         let text = goals(&all, &Output::plain(false));
         assert!(text.contains("  met "), "{text}");

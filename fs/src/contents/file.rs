@@ -401,7 +401,9 @@ impl FileIo<'_> {
                 Err(errno) => return Err(failed(errno)),
             };
             at = seek(&*file, SeekFrom::Hole(from)).map_err(failed)?.min(end);
-            count += (at - from).div_ceil(512);
+            // The disk gives space out by the page, also behind the end of the file.
+            let page = PAGE as u64;
+            count += (at.next_multiple_of(page) - from / page * page) / 512;
         }
         Ok(i64::try_from(count).unwrap_or(i64::MAX))
     }

@@ -22,7 +22,11 @@ impl View {
         }
         let mut buffer = Vec::new();
         let mut copied = 0;
-        let len = len.min(REQUEST_MAX);
+        // Checks the kind of the source even where there is nothing to copy.
+        self.do_read(from, from_offset, 0, &mut buffer)?;
+        // The end of the source as it is now: a file that is copied onto its own end grows.
+        let available = self.do_getattr(from)?.size.saturating_sub(from_offset);
+        let len = len.min(REQUEST_MAX).min(available);
         while copied < len {
             let chunk = usize::try_from(CHUNK.min(len - copied)).unwrap_or(usize::MAX);
             let Some(at) = from_offset.checked_add(copied) else {

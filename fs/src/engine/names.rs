@@ -162,12 +162,13 @@ impl View {
         let parent = mutation.node(parent)?;
         let mut state = lock(&parent)?;
         let node = mutation.node(ino)?;
-        if ino == parent.ino {
-            return Err(OpError::NotPermitted(ino));
-        }
         let Slot::Absent { shadows } = mutation.existing(&parent, &mut state, &name)? else {
             return Err(OpError::Exists { parent: parent.ino });
         };
+        if ino == parent.ino {
+            // A directory, and locked already.
+            return Err(OpError::NotPermitted(ino));
+        }
         let mut child = lock(&node)?;
         let mut row = child.row;
         if row.attr.kind == FileKind::Directory {

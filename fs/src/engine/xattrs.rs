@@ -173,7 +173,8 @@ impl View {
 }
 
 impl Mutation<'_> {
-    /// Sets or removes an attribute in memory (loaded already, if there are any) and in `change`.
+    /// Sets or removes an attribute in `change`. What is loaded is dropped at once: it is right
+    /// neither after a commit nor, had it been changed here, after a failure on the way to one.
     pub(super) fn put_xattr(
         &self,
         ino: Ino,
@@ -182,12 +183,7 @@ impl Mutation<'_> {
         value: Option<Arc<[u8]>>,
         change: &mut Change,
     ) {
-        if let Some(xattrs) = &mut state.xattrs {
-            match &value {
-                Some(value) => xattrs.insert(name.clone(), value.clone()),
-                None => xattrs.remove(name),
-            };
-        }
+        state.xattrs = None;
         change.push(Row::PutXattr {
             ino,
             name: name.clone(),

@@ -2,6 +2,7 @@
 
 mod outside;
 
+use std::cell::Cell;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -103,9 +104,18 @@ fn by_size(lab: &Lab<'_>, section: &mut Section, sizes: &[Size]) -> Result<(), B
     let visited = in_turns(lab, sizes, &|size, times| idle(lab, &size.rig, times))?;
     let visited_group = group("idle, every file visited", sizes, &visited);
     lab.say("snapshots under write load");
+    let (done, during) = (Cell::new(0), Cell::new(Duration::ZERO));
     let loaded = in_turns(lab, sizes, &|size, times| {
-        under_load(lab, &size.rig, writers, times)
+        let started = Instant::now();
+        done.set(done.get() + under_load(lab, &size.rig, writers, times)?);
+        during.set(during.get() + started.elapsed());
+        Ok(())
     })?;
+    let pace = done.get() * 1_000 / u64::try_from(during.get().as_millis()).unwrap_or(1).max(1);
+    section.notes.push(format!(
+        "the {writers} threads appended to or made {} files a second meanwhile",
+        grouped(pace)
+    ));
     let loaded_title = format!("{writers} threads writing, every file visited");
     let loaded_group = group(loaded_title, sizes, &loaded);
 
@@ -157,7 +167,7 @@ fn under_load(
     rig: &Rig,
     writers: usize,
     times: &mut Times,
-) -> Result<(), BenchError> {
+) -> Result<u64, BenchError> {
     let writers = Writers::start(rig.mounted.dir(), writers);
     while writers.done() == 0 {
         lab.check()?;
@@ -168,7 +178,7 @@ fn under_load(
         times.time(|| rig.snapshot())?;
         std::thread::sleep(PAUSE);
     }
-    writers.stop().map(drop)
+    writers.stop()
 }
 
 /// A change that opens nothing for writing, so that nothing has to be written back.
@@ -192,9 +202,15 @@ fn group(title: impl Into<String>, sizes: &[Size], times: &[Times]) -> Group {
 }
 
 fn goals(section: &mut Section, sizes: &[Size], groups: &[&Group], when: &str) {
-    let series = || groups.iter().flat_map(|group| &group.series);
-    let p50 = series().map(|s| (s.case.as_str(), s.summary.p50_ns));
-    let p99 = series().map(|s| (s.case.as_str(), s.summary.p99_ns));
+    let series = || {
+        groups.iter().flat_map(|group| {
+            let title = &group.title;
+            let of_group = group.series.iter();
+            of_group.map(move |series| (format!("{title}: {}", series.case), &series.summary))
+        })
+    };
+    let p50 = series().map(|(case, summary)| (case, summary.p50_ns));
+    let p99 = series().map(|(case, summary)| (case, summary.p99_ns));
     let promise = |what: &str| format!("snapshot {what}, {when}, at every size");
     section.goals.extend([
         Goal::time(promise("p50 < 100 us"), Duration::from_micros(100), p50),
@@ -208,7 +224,7 @@ fn goals(section: &mut Section, sizes: &[Size], groups: &[&Group], when: &str) {
             let (first, last) = (first?, last?);
             let base = group.summary(&first.name)?.p50_ns;
             let other = group.summary(&last.name)?.p50_ns;
-            Some((last.name.as_str(), base, other))
+            Some((&*group.title, base, other))
         })
     };
     let names = |many: bool| {
