@@ -47,14 +47,10 @@ impl View {
     /// `.` and `..`, which only a file handle that outlived the kernel's caches asks for.
     fn lookup_dots(&self, epoch: &Epoch, node: &Node, name: &[u8]) -> Result<Entry, OpError> {
         let row = node.state.read().row;
-        // "." of any file is how the kernel finds an inode by its number alone.
-        if name == b"." {
-            return self.referenced(epoch, node.ino);
-        }
         if row.attr.kind != FileKind::Directory {
             return Err(OpError::NotDirectory(node.ino));
         }
-        self.referenced(epoch, row.parent)
+        self.referenced(epoch, if name == b"." { node.ino } else { row.parent })
     }
 
     /// Takes a lookup reference, first, so that the inode cannot be reclaimed in between.
