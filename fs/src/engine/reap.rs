@@ -44,6 +44,9 @@ impl View {
     /// thread.
     pub(crate) fn reap(&self, inos: &[Ino]) -> Result<(), OpError> {
         let mutation = self.mutate()?;
+        // An inode may be queued twice (forgotten, looked up again, forgotten again), and its lock
+        // must not be taken twice.
+        let inos: std::collections::BTreeSet<Ino> = inos.iter().copied().collect();
         let nodes: Vec<_> = inos
             .iter()
             .filter_map(|&ino| mutation.epoch.nodes.get(ino).ok())
