@@ -304,12 +304,18 @@ fn dead_mount_says_so(live: &Path) {
     assert!(ls.errors().contains("not connected"), "{ls}");
 }
 
+/// A store of its own for each twenty kills: what is checked after each grows with the kills.
 #[test]
 fn nothing_acknowledged_is_lost_when_the_daemon_is_killed_under_load() {
-    let kills = if long_run() { 200 } else { 20 };
+    let campaigns = if long_run() { 10 } else { 1 };
     let seed = Random::seed_from_env(1);
-    eprintln!("FLOE_TEST_SEED={seed}");
-    let mut random = Random::new(seed);
+    for seed in seed..seed + campaigns {
+        eprintln!("FLOE_TEST_SEED={seed}");
+        kill_under_load(20, &mut Random::new(seed));
+    }
+}
+
+fn kill_under_load(kills: usize, random: &mut Random) {
     let store = TestStore::new();
     store.ok(["ws", "create", "w"]);
     let live = store.mount("w");

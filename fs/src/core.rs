@@ -1,5 +1,6 @@
 //! What every part of an open store shares: catalog, objects, layer tree, number counters.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use crate::layers::SharedLayers;
 
 /// Inode numbers reserved with one write to the catalog.
 const INO_BATCH: u64 = 1 << 16;
-/// Object ids reserved with one write; also how many files a start has to look at after a crash.
+/// Object ids reserved with one write; a start has to look for the files of twice as many.
 const OBJECT_BATCH: u64 = 1 << 10;
 
 /// Work that no caller waits for.
@@ -37,6 +38,8 @@ pub(crate) struct Core {
     pub(crate) numbers: Numbers,
     /// Where [`Chore`]s go; closed when the store closes.
     pub(crate) chores: Mutex<Option<Sender<Chore>>>,
+    /// The lock file, locked: until nobody can write here any more, whoever still has a view.
+    pub(crate) _lock: File,
 }
 
 impl Core {
@@ -115,10 +118,11 @@ impl Numbers {
         })
     }
 
-    /// Object ids that may have been used without being in the catalog: the last batch.
+    /// Object ids that may have been used without being in the catalog: the last batch, and the one
+    /// before, whose last ids may have been in use still when the next was reserved.
     pub(crate) fn uncertain_objects(&self) -> impl Iterator<Item = ObjectId> + use<> {
         let below = self.objects.lock().below;
-        (below.saturating_sub(OBJECT_BATCH).max(1)..below).map(ObjectId)
+        (below.saturating_sub(2 * OBJECT_BATCH).max(1)..below).map(ObjectId)
     }
 
     /// A new inode number.

@@ -41,15 +41,20 @@ mod model {
     pub(crate) use ensure;
 }
 
-use model::op::{Step, steps};
+use model::op::{Step, furniture, steps};
 use model::run::step;
 use model::world::World;
 
 /// About 20 seconds in the development profile.
 const CASES: u32 = 100;
 
-fn sequence(steps: &[Step]) -> model::Outcome {
+fn sequence(furnished: bool, steps: &[Step]) -> model::Outcome {
     let mut world = World::new()?;
+    if furnished {
+        for each in furniture() {
+            step(&mut world, &each).map_err(|error| format!("furniture {each:?}: {error}"))?;
+        }
+    }
     for (number, each) in steps.iter().enumerate() {
         step(&mut world, each).map_err(|error| format!("step {number} {each:?}: {error}"))?;
     }
@@ -85,6 +90,7 @@ fn every_view_is_what_the_model_says() {
     let config = Config {
         cases,
         max_shrink_iters: 4000,
+        max_shrink_time: 120_000,
         failure_persistence: Some(Box::new(FileFailurePersistence::WithSource(
             "proptest-regressions",
         ))),
@@ -94,8 +100,8 @@ fn every_view_is_what_the_model_says() {
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
     let mut runner = TestRunner::new_with_rng(config, rng);
     let started = Instant::now();
-    let result = runner.run(&steps(), |steps| {
-        sequence(&steps).map_err(TestCaseError::fail)
+    let result = runner.run(&steps(), |(furnished, steps)| {
+        sequence(furnished, &steps).map_err(TestCaseError::fail)
     });
     println!("{:?}", started.elapsed());
     if let Err(error) = result {

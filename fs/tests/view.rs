@@ -202,6 +202,40 @@ fn an_unlinked_file_lives_until_its_last_reference_is_returned() {
 }
 
 #[test]
+fn a_listing_ends_however_often_what_it_lists_is_renamed() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(&dir.path().join("s"));
+    store.create_workspace(&name("w")).unwrap();
+    let view = store.open_live("w").unwrap();
+    for file in ["a", "b", "c"] {
+        make(&view, Ino::ROOT, file, FileKind::File);
+    }
+    let (mut cookie, mut listed) = (2, 0);
+    loop {
+        let mut next = None;
+        view.readdir(Ino::ROOT, cookie, false, &mut |entry| {
+            let taken = next.is_none();
+            if taken {
+                next = Some((entry.cookie, entry.name.to_vec()));
+            }
+            taken
+        })
+        .unwrap();
+        let Some((at, old)) = next else {
+            break;
+        };
+        cookie = at;
+        listed += 1;
+        let new = [&old[..], b"+"].concat();
+        let (from, to) = ((Ino::ROOT, &old[..]), (Ino::ROOT, &new[..]));
+        view.rename(from, to, RenameFlags::default()).unwrap();
+    }
+    assert_eq!(listed, 3);
+    assert_eq!(list(&view, Ino::ROOT), ["a+", "b+", "c+"]);
+    assert!(store.check().unwrap().is_clean());
+}
+
+#[test]
 fn holes_stay_holes_through_copy_up() {
     let dir = tempfile::tempdir().unwrap();
     let store = store(&dir.path().join("s"));

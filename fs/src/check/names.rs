@@ -1,6 +1,6 @@
 //! Names of directories: what each version of a name changes, layer by layer.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use super::report::{CheckReport, Problem, Table};
 use super::tree::{Layers, Path, id};
@@ -46,9 +46,8 @@ pub(super) struct Names<'a> {
     directory: i64,
     /// Effects on the directory itself, by layer.
     inside: BTreeMap<u32, Effect>,
-    /// Cookies of the directory, and the number of the name that has each.
-    cookies: HashMap<i64, u64>,
-    name: u64,
+    /// Cookies that names of the directory get (1) and lose (-1), and in which layer.
+    cookies: Vec<(i64, u32, i64)>,
     path: Path<NameVersion>,
 }
 
@@ -61,8 +60,7 @@ impl<'a> Names<'a> {
             events: Vec::new(),
             directory: 0,
             inside: BTreeMap::new(),
-            cookies: HashMap::new(),
-            name: 0,
+            cookies: Vec::new(),
             path: Path::new(),
         }
     }
@@ -73,7 +71,6 @@ impl<'a> Names<'a> {
             self.leave();
             self.directory = parent;
         }
-        self.name += 1;
         let shown = || name.escape_ascii().to_string();
         let row = || format!("{parent} \"{}\"", name.escape_ascii());
         let mut placed = Vec::with_capacity(versions.len());
@@ -112,15 +109,6 @@ impl<'a> Names<'a> {
             }
             if version.kind != 0 {
                 self.effect(layer.enter, version, 1);
-                let number = self.name;
-                if *self.cookies.entry(version.cookie).or_insert(number) != number {
-                    self.report.found(Problem::CookieTwice {
-                        layer: layer.id,
-                        parent: ino(parent),
-                        name: shown(),
-                        cookie: unsigned(version.cookie),
-                    });
-                }
                 if version.cookie >= self.next_ino {
                     self.report.found(Problem::NumberAhead {
                         what: "cookie",
@@ -142,6 +130,7 @@ impl<'a> Names<'a> {
             ..Effect::default()
         };
         self.events.push((version.ino, enter, effect));
+        self.cookies.push((version.cookie, enter, sign));
         self.inside.entry(enter).or_default().add(&Effect {
             children: sign,
             directories: if version.kind == DIRECTORY { sign } else { 0 },
@@ -157,7 +146,32 @@ impl<'a> Names<'a> {
                 .into_iter()
                 .map(|(enter, effect)| (directory, enter, effect)),
         );
-        self.cookies.clear();
+        self.cookies_twice();
+    }
+
+    /// No two names that are visible together have the same cookie.
+    fn cookies_twice(&mut self) {
+        let mut cookies = std::mem::take(&mut self.cookies);
+        cookies.sort_unstable();
+        let mut path: Path<i64> = Path::new();
+        for of_cookie in cookies.chunk_by(|a, b| a.0 == b.0).filter(|c| c.len() > 1) {
+            path.clear();
+            for in_layer in of_cookie.chunk_by(|a, b| a.1 == b.1) {
+                let layer = self.layers.at(in_layer[0].1);
+                let change: i64 = in_layer.iter().map(|(_, _, sign)| sign).sum();
+                let names = path.above(layer).copied().unwrap_or(0) + change;
+                if names > 1 {
+                    self.report.found(Problem::CookieTwice {
+                        layer: layer.id,
+                        parent: ino(self.directory),
+                        cookie: unsigned(of_cookie[0].0),
+                    });
+                }
+                path.push(layer, names);
+            }
+        }
+        cookies.clear();
+        self.cookies = cookies;
     }
 
     /// What the names change, by inode and layer.

@@ -146,13 +146,10 @@ pub enum Problem {
         parent: Ino,
         name: String,
     },
-    #[error(
-        "layer {layer}: the name \"{name}\" in directory {parent} has another name's cookie {cookie}"
-    )]
+    #[error("layer {layer}: two names in directory {parent} have the cookie {cookie}")]
     CookieTwice {
         layer: LayerId,
         parent: Ino,
-        name: String,
         cookie: u64,
     },
     #[error(

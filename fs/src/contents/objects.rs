@@ -25,9 +25,48 @@ pub(crate) struct Objects {
     reflink: bool,
     /// Keyed with "writable", so that a reader can never hand a writable descriptor on.
     open: Mutex<LruCache<(ObjectId, bool), Arc<File>>>,
-    /// Objects written since they were last synced, by the file they serve. Of any layer: a file
-    /// written, snapshotted and then fsynced has its bytes in a frozen layer's object.
-    dirty: Mutex<HashMap<Ino, Vec<ObjectId>>>,
+    dirty: Mutex<Dirty>,
+}
+
+/// Objects written since they were last synced, by the file they serve. Of any layer: a file
+/// written, snapshotted and then fsynced has its bytes in a frozen layer's object.
+///
+/// A mark stays until a sync that began after it has ended: whoever syncs meanwhile has to do it
+/// too, and whoever writes meanwhile leaves a newer mark, which stays.
+#[derive(Default)]
+struct Dirty {
+    marks: u64,
+    files: HashMap<Ino, Vec<(ObjectId, u64)>>,
+}
+
+impl Dirty {
+    fn mark(&mut self, ino: Ino, id: ObjectId) {
+        self.marks += 1;
+        let mark = self.marks;
+        let objects = self.files.entry(ino).or_default();
+        match objects.iter_mut().find(|(known, _)| *known == id) {
+            Some(known) => known.1 = mark,
+            None => objects.push((id, mark)),
+        }
+    }
+
+    /// Keeps those of a file's marks that a condition holds for.
+    fn keep(&mut self, ino: Ino, condition: impl Fn(&(ObjectId, u64)) -> bool) {
+        if let Some(objects) = self.files.get_mut(&ino) {
+            objects.retain(condition);
+            if objects.is_empty() {
+                self.files.remove(&ino);
+            }
+        }
+    }
+
+    /// Takes away every mark that is not newer.
+    fn clean(&mut self, marks: u64) {
+        self.files.retain(|_, objects| {
+            objects.retain(|&(_, mark)| mark > marks);
+            !objects.is_empty()
+        });
+    }
 }
 
 impl Objects {
@@ -118,29 +157,28 @@ impl Objects {
         }
     }
 
-    /// Remembers that an object is about to be written.
+    /// Remembers that an object was written. What is only about to be written has to be marked
+    /// again afterwards, or a sync in between forgets it.
     pub(crate) fn mark_dirty(&self, ino: Ino, id: ObjectId) {
-        let mut dirty = self.dirty.lock();
-        let objects = dirty.entry(ino).or_default();
-        if !objects.contains(&id) {
-            objects.push(id);
-        }
+        self.dirty.lock().mark(ino, id);
+    }
+
+    /// An object of a file was given up: nothing is left to sync.
+    pub(crate) fn forget(&self, ino: Ino, gone: ObjectId) {
+        self.dirty.lock().keep(ino, |&(id, _)| id != gone);
     }
 
     /// Makes a file's bytes and the names of its objects durable.
     pub(crate) fn sync_file(&self, ino: Ino) -> Result<(), ContentsError> {
-        // Taken out first: what is written meanwhile is dirty again.
-        let Some(objects) = self.dirty.lock().remove(&ino) else {
+        let Some(objects) = self.dirty.lock().files.get(&ino).cloned() else {
             return Ok(());
         };
-        for (n, &id) in objects.iter().enumerate() {
-            if let Err(error) = self.sync(id) {
-                for &id in &objects[n..] {
-                    self.mark_dirty(ino, id);
-                }
-                return Err(error);
-            }
+        for &(id, _) in &objects {
+            self.sync(id)?;
         }
+        self.dirty
+            .lock()
+            .keep(ino, |object| !objects.contains(object));
         Ok(())
     }
 
@@ -161,21 +199,15 @@ impl Objects {
 
     /// Makes every object durable.
     pub(crate) fn sync_all(&self) -> Result<(), ContentsError> {
-        let taken = std::mem::take(&mut *self.dirty.lock());
-        let synced = File::open(&self.dir)
+        let marks = self.dirty.lock().marks;
+        File::open(&self.dir)
             .and_then(|dir| rustix::fs::syncfs(&dir).map_err(io::Error::from))
             .map_err(|source| ContentsError::Directory {
                 action: "sync",
                 source,
-            });
-        if synced.is_err() {
-            for (ino, objects) in taken {
-                for id in objects {
-                    self.mark_dirty(ino, id);
-                }
-            }
-        }
-        synced
+            })?;
+        self.dirty.lock().clean(marks);
+        Ok(())
     }
 }
 
@@ -203,4 +235,27 @@ fn probe_reflink(dir: &Path) -> io::Result<bool> {
     std::fs::remove_file(from_path)?;
     std::fs::remove_file(to_path)?;
     Ok(cloned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sync_takes_no_mark_away_that_was_made_meanwhile() {
+        let (ino, id, other) = (Ino(7), ObjectId(1), ObjectId(2));
+        let mut dirty = Dirty::default();
+        dirty.mark(ino, id);
+        dirty.mark(ino, other);
+        let (taken, marks) = (dirty.files[&ino].clone(), dirty.marks);
+        // A second fsync that comes now still finds both.
+        assert_eq!(taken.len(), 2);
+        dirty.mark(ino, id);
+        dirty.keep(ino, |object| !taken.contains(object));
+        assert_eq!(dirty.files[&ino], [(id, 3)]);
+        dirty.clean(marks);
+        assert_eq!(dirty.files[&ino], [(id, 3)]);
+        dirty.clean(dirty.marks);
+        assert!(dirty.files.is_empty());
+    }
 }

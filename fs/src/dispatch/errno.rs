@@ -10,7 +10,7 @@ impl From<&OpError> for Errno {
     fn from(error: &OpError) -> Self {
         Errno(match error {
             OpError::NoEntry { .. } => libc::ENOENT,
-            OpError::Stale(_) => libc::ESTALE,
+            OpError::Stale(_) | OpError::Closed => libc::ESTALE,
             OpError::Exists { .. } | OpError::XattrExists(_) => libc::EEXIST,
             OpError::NotDirectory(_) => libc::ENOTDIR,
             OpError::IsDirectory(_) => libc::EISDIR,

@@ -75,6 +75,9 @@ pub enum OpError {
     /// The view is a frozen snapshot.
     #[error("read-only: this is a snapshot")]
     ReadOnly,
+    /// The view was given up: its workspace may be open elsewhere, or deleted.
+    #[error("the workspace was closed")]
+    Closed,
     /// Not supported here.
     #[error("not supported: {what}")]
     Unsupported {

@@ -142,10 +142,10 @@ impl View {
         row.attr.mtime = mutation.now;
         row.attr.ctime = mutation.now;
         let mut change = Change::new();
+        self.load(&mutation.epoch, &node, &mut state)?;
         if write.kill_set_id {
             mutation.kill_set_id(&node, &mut state, &mut row, &mut change)?;
         }
-        self.load(&mutation.epoch, &node, &mut state)?;
         let new_size = row.attr.size.max(end);
         let written = match &state.contents {
             Some(Contents::Extents(_)) | None => {
@@ -312,6 +312,10 @@ impl Mutation<'_> {
         };
         act(&mut io)?;
         let delta = io.blocks_delta;
+        if let Some(own) = map.object_of(self.layer) {
+            // Again: an fsync of somebody else may have come between the mark and the bytes.
+            core.objects.mark_dirty(node.ino, own);
+        }
         row.attr.blocks = self.blocks(map, row.attr.blocks, delta)?;
         Ok(())
     }
@@ -479,6 +483,7 @@ fn check_open(state: &NodeState, ino: Ino) -> Result<(), OpError> {
 }
 
 fn check_file(state: &NodeState, ino: Ino) -> Result<(), OpError> {
+    check_open(state, ino)?;
     match state.row.attr.kind {
         FileKind::File => Ok(()),
         FileKind::Directory => Err(OpError::IsDirectory(ino)),

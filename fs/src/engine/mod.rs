@@ -26,7 +26,7 @@ mod reap;
 mod rename;
 mod xattrs;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -53,6 +53,8 @@ pub struct View {
     core: Arc<Core>,
     target: ViewTarget,
     gate: RwLock<()>,
+    /// Set with the gate held: no mutation begins any more.
+    closed: AtomicBool,
     namespace: Mutex<()>,
     /// Replaced as a whole by a rollback, so that a look-up begun before it cannot put what it
     /// found into the picture after it.
@@ -96,6 +98,7 @@ impl View {
             core,
             target,
             gate: RwLock::new(()),
+            closed: AtomicBool::new(false),
             namespace: Mutex::new(()),
             epoch: RwLock::new(Epoch::new(layer)),
             kernel: KernelRefs::default(),
@@ -131,6 +134,9 @@ impl View {
             return Err(OpError::ReadOnly);
         }
         let gate = self.gate.read();
+        if self.closed.load(Ordering::Acquire) {
+            return Err(OpError::Closed);
+        }
         let epoch = self.epoch();
         Ok(Mutation {
             view: self,

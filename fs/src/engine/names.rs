@@ -26,22 +26,29 @@ impl View {
             return self.lookup_dots(&epoch, &node, name).map(Some);
         }
         let name = checked_name(name)?;
-        let known = {
-            let state = node.state.read();
-            let directory = state.directory.as_ref();
-            directory.and_then(|directory| directory.slot(&name))
-        };
-        let slot = match known {
-            Some(slot) => slot,
-            None => self.slot(&epoch, &node, &mut *lock(&node)?, &name)?,
-        };
-        let Slot::Present { entry, .. } = slot else {
-            if node.state.read().row.attr.kind != FileKind::Directory {
-                return Err(OpError::NotDirectory(parent));
+        let mut gone = None;
+        loop {
+            let known = {
+                let state = node.state.read();
+                let directory = state.directory.as_ref();
+                directory.and_then(|directory| directory.slot(&name))
+            };
+            let slot = match known {
+                Some(slot) => slot,
+                None => self.slot(&epoch, &node, &mut *lock(&node)?, &name)?,
+            };
+            let Slot::Present { entry, .. } = slot else {
+                if node.state.read().row.attr.kind != FileKind::Directory {
+                    return Err(OpError::NotDirectory(parent));
+                }
+                return Ok(None);
+            };
+            match self.referenced(&epoch, entry.ino) {
+                // Removed and reclaimed since the name was read, so the name has changed as well.
+                Err(OpError::Stale(_)) if gone != Some(entry) => gone = Some(entry),
+                found => return found.map(Some),
             }
-            return Ok(None);
-        };
-        self.referenced(&epoch, entry.ino).map(Some)
+        }
     }
 
     /// `.` and `..`, which only a file handle that outlived the kernel's caches asks for.

@@ -3,6 +3,10 @@
 //! An unlinked inode stays a row with no links until its last lookup reference is returned; a
 //! crash in between leaves such rows behind, which opening the store finds by an index.
 
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
 use super::node::Node;
 use super::{Mutation, View};
 use crate::catalog::CatalogError;
@@ -10,6 +14,9 @@ use crate::change::{Change, ContentKind, InodeRow, Row};
 use crate::core::{Chore, Core};
 use crate::dispatch::OpError;
 use crate::id::{Ino, LayerId, ObjectId};
+
+/// How long reclaiming waits for somebody who is at a removed inode, before it is put off.
+const PATIENCE: Duration = Duration::from_millis(1);
 
 impl View {
     pub(super) fn do_forget(&self, ino: Ino, count: u64) {
@@ -33,20 +40,40 @@ impl View {
     }
 
     fn reap_later(&self, node: &Node) {
-        if node.state.read().row.attr.nlink == 0
-            && let Some(me) = self.me.upgrade()
-        {
-            self.core.later(Chore::Reap(me, node.ino));
+        if node.state.read().row.attr.nlink == 0 {
+            self.reap_again(node.ino);
         }
+    }
+
+    fn reap_again(&self, ino: Ino) {
+        if let Some(me) = self.me.upgrade() {
+            self.core.later(Chore::Reap(me, ino));
+        }
+    }
+
+    /// Ends the view for good: changes that are under way are waited for, later ones fail, and what
+    /// was unlinked is reclaimed. The caller holds the workspace's control mutex and sees to it that
+    /// nobody opens another view of the workspace, or freezes its layer, before this returns.
+    pub(crate) fn close(&self) -> Result<(), OpError> {
+        let layer = {
+            let _gate = self.gate.write();
+            self.closed.store(true, Ordering::Release);
+            self.layer()
+        };
+        drop(self.kernel.clear());
+        reap_unlinked(&self.core, layer)
     }
 
     /// Reclaims those of the inodes that are unlinked and unreferenced. Called by the background
     /// thread.
     pub(crate) fn reap(&self, inos: &[Ino]) -> Result<(), OpError> {
-        let mutation = self.mutate()?;
-        // An inode may be queued twice (forgotten, looked up again, forgotten again), and its lock
-        // must not be taken twice.
-        let inos: std::collections::BTreeSet<Ino> = inos.iter().copied().collect();
+        let mutation = match self.mutate() {
+            // Closing has seen to it.
+            Err(OpError::Closed) => return Ok(()),
+            other => other?,
+        };
+        // Asked for twice, an inode would be locked twice.
+        let inos: BTreeSet<Ino> = inos.iter().copied().collect();
         let nodes: Vec<_> = inos
             .iter()
             .filter_map(|&ino| mutation.epoch.nodes.get(ino).ok())
@@ -55,19 +82,20 @@ impl View {
         let mut locked = Vec::new();
         let mut objects = Vec::new();
         for node in &nodes {
-            let state = node.state.write();
+            // Several nodes are locked here in no order that others keep: waiting without end could
+            // be for a rename between two removed directories that waits for this.
+            let Some(state) = node.state.try_write_for(PATIENCE) else {
+                self.reap_again(node.ino);
+                continue;
+            };
             // References are taken before the node is looked at, and counted here under its lock:
             // one of the two sides sees the other.
             if state.reclaimed || state.row.attr.nlink != 0 || self.kernel.is_referenced(node.ino) {
                 continue;
             }
-            objects.extend(reclaim(
-                &self.core,
-                node.ino,
-                &state.row,
-                mutation.layer,
-                &mut change,
-            )?);
+            let (ino, layer) = (node.ino, mutation.layer);
+            let of = reclaim(&self.core, ino, &state.row, layer, &mut change)?;
+            objects.extend(of.into_iter().map(|id| (ino, id)));
             locked.push((node.ino, state));
         }
         mutation.apply(&change)?;
@@ -125,9 +153,10 @@ fn reclaim(
 }
 
 /// Removes the files of doomed objects. What fails is tried again when the store opens.
-fn remove(core: &Core, objects: Vec<ObjectId>) -> Result<(), OpError> {
+fn remove(core: &Core, objects: Vec<(Ino, ObjectId)>) -> Result<(), OpError> {
     let mut change = Change::new();
-    for id in objects {
+    for (ino, id) in objects {
+        core.objects.forget(ino, id);
         core.objects.remove(id)?;
         change.push(Row::ForgetDoomed { id });
     }
@@ -144,7 +173,7 @@ pub(crate) fn reap_unlinked(core: &Core, layer: LayerId) -> Result<(), OpError> 
         if let Some((_, Some(row))) = core.catalog.inode(ino, at)? {
             let objects = reclaim(core, ino, &row, layer, &mut change)?;
             core.catalog.apply(&change)?;
-            remove(core, objects)?;
+            remove(core, objects.into_iter().map(|id| (ino, id)).collect())?;
         }
     }
     Ok(())
@@ -152,5 +181,6 @@ pub(crate) fn reap_unlinked(core: &Core, layer: LayerId) -> Result<(), OpError> 
 
 /// When the store opens: removes files of objects that were given up.
 pub(crate) fn remove_doomed(core: &Core) -> Result<(), OpError> {
-    remove(core, core.catalog.doomed_objects()?)
+    let doomed = core.catalog.doomed_objects()?;
+    remove(core, doomed.into_iter().map(|id| (Ino(0), id)).collect())
 }

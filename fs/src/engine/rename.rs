@@ -179,6 +179,8 @@ impl Mutation<'_> {
         let cookie = match target {
             // The name stays where it was in a listing under way.
             Some(target) => target.cookie,
+            // Or a listing would meet what is renamed again and again, and never end.
+            None if !across => source.cookie,
             None => self.view.core.numbers.cookie()?,
         };
         let new = EntryRow {

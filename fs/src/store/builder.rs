@@ -221,8 +221,8 @@ impl Builder<'_> {
             created_at: now_ns(),
             forked_from: None,
         });
-        self.store.apply_new(&self.change, &self.name)?;
         core.layers.add(layer, None)?;
+        self.store.apply_new(&self.change, &self.name)?;
         self.store.workspace(self.name.as_str())
     }
 
@@ -231,8 +231,16 @@ impl Builder<'_> {
     /// # Errors
     /// When the catalog fails; the next opening of the store gives it up then.
     pub fn abandon(self) -> Result<(), CatalogError> {
+        let core = &self.store.core;
+        for row in self.change.rows() {
+            if let Row::AddObject { id, .. } = row
+                && let Err(error) = core.objects.remove(*id)
+            {
+                tracing::warn!(%error, "an unused object stays on disk");
+            }
+        }
         let row = Row::DoomLayer { id: self.layer };
-        self.store.core.catalog.apply(&Change::from(row))
+        core.catalog.apply(&Change::from(row))
     }
 
     fn row(&self, file: &NewFile, parent: Ino, size: u64) -> InodeRow {

@@ -96,6 +96,12 @@ impl Store {
             });
             layers.push(layer);
         }
+        // First, or somebody could find a workspace and not its layer.
+        for layer in layers {
+            core.layers
+                .add(layer, Some(parent))
+                .map_err(WorkspaceError::from)?;
+        }
         match core.catalog.apply(&change) {
             // The names were free a moment ago; another fork was faster.
             Err(error) if error.is_conflict() => {
@@ -103,13 +109,7 @@ impl Store {
                 let name = taken.map_or_else(String::new, ToString::to_string);
                 return Err(WorkspaceError::Exists { name }.into());
             }
-            other => other?,
+            other => Ok(other?),
         }
-        for layer in layers {
-            core.layers
-                .add(layer, Some(parent))
-                .map_err(WorkspaceError::from)?;
-        }
-        Ok(())
     }
 }

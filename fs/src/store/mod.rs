@@ -45,7 +45,6 @@ pub struct Store {
     #[expect(dead_code, reason = "held for its Drop")]
     chores: chores::Chores,
     pub(crate) core: Arc<Core>,
-    _lock: open::Lock,
 }
 
 impl Store {

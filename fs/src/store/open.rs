@@ -123,9 +123,9 @@ fn access(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> OpenEr
     }
 }
 
-/// Keeps other processes out of the store while it exists.
-pub(super) struct Lock {
-    _file: File,
+/// Keeps other processes out of the store while its file is open.
+struct Lock {
+    file: File,
 }
 
 impl Lock {
@@ -156,7 +156,7 @@ impl Lock {
             .and_then(|()| file.rewind())
             .and_then(|()| writeln!(file, "{}", std::process::id()))
             .map_err(access("write to", &path))?;
-        Ok(Self { _file: file })
+        Ok(Self { file })
     }
 }
 
@@ -324,6 +324,7 @@ impl Store {
             layers,
             numbers,
             chores: Mutex::new(None),
+            _lock: lock.file,
         });
         recover(&core).map_err(|source| OpenError::Recover {
             dir: dir.clone(),
@@ -336,7 +337,6 @@ impl Store {
             controls: control::Controls::default(),
             chores,
             core,
-            _lock: lock,
         }))
     }
 }

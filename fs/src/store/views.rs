@@ -49,9 +49,9 @@ impl Store {
         }
     }
 
-    /// Gives a view up when its last mount is gone: its caches are dropped, unlinked files
-    /// reclaimed, and a workspace can be deleted again. A view that somebody opened anew meanwhile
-    /// stays.
+    /// Gives a view up when its last mount is gone: it takes no changes any more, unlinked files are
+    /// reclaimed, and the workspace can be deleted again. A view that somebody opened anew
+    /// meanwhile stays.
     pub fn close_view(&self, view: &Arc<View>) {
         let ViewTarget::Live(id) = view.target() else {
             return;
@@ -63,7 +63,10 @@ impl Store {
             .as_ref()
             .is_some_and(|open| Arc::ptr_eq(open, view));
         if same && !view.is_attached() {
-            crate::dispatch::Dispatch::forget_all(&**view);
+            if let Err(error) = view.close() {
+                // They stay unlinked in the catalog; opening the store tries again.
+                tracing::warn!(%error, "unlinked files were not reclaimed");
+            }
             control.view = None;
         }
     }

@@ -141,8 +141,9 @@ impl Store {
             created_at: now,
             forked_from: None,
         });
-        self.apply_new(&change, name)?;
+        // First, or somebody could find the workspace and not its layer.
         core.layers.add(layer, None)?;
+        self.apply_new(&change, name)?;
         self.workspace(name.as_str())
     }
 

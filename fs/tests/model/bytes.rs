@@ -14,6 +14,9 @@ pub struct Bytes {
     pages: BTreeMap<u64, Arc<[u8]>>,
     /// Blocks that may take space on disk.
     touched: BTreeSet<u64>,
+    /// Bytes of space ever asked for. What an older layer reserved and never used is not seen when
+    /// a newer one takes the place over, so it stays in the estimate.
+    reserved: u64,
 }
 
 impl Bytes {
@@ -62,8 +65,12 @@ impl Bytes {
         self.size = size;
     }
 
-    /// Space may have been reserved.
-    pub fn touch(&mut self, range: Range<u64>) {
+    /// Space is reserved.
+    pub fn reserve(&mut self, range: Range<u64>) {
+        self.reserved += range.end - range.start + BLOCK;
+    }
+
+    fn touch(&mut self, range: Range<u64>) {
         self.touched
             .extend(range.start / BLOCK..range.end.div_ceil(BLOCK));
     }
@@ -104,7 +111,7 @@ impl Bytes {
 
     /// Bytes that the file can take on disk at most, give or take some for the disk's own maps.
     pub fn space_max(&self) -> u64 {
-        self.touched.len() as u64 * BLOCK
+        self.touched.len() as u64 * BLOCK + self.reserved
     }
 
     fn edit(&mut self, page: u64, change: impl FnOnce(&mut [u8])) {

@@ -16,6 +16,8 @@ use super::{Outcome, ensure};
 const WHOLE_MAX: u64 = 1 << 20;
 /// Bytes read at a time.
 const CHUNK: u64 = 1 << 20;
+/// Files up to this size may be kept inline, where every byte counts.
+const INLINE_MAX: u64 = 8192;
 /// What the disk's own maps can add to a file.
 const SPACE_SLACK: u64 = 128 << 10;
 
@@ -227,19 +229,19 @@ fn space(blocks: u64, bytes: &Bytes) -> Outcome {
         blocks > 0 || bytes.data().next().is_none(),
         "no space for bytes that are not zeros"
     );
-    let most = bytes.space_max()
-        + if bytes.space_max() > 0 {
-            SPACE_SLACK
-        } else {
-            0
-        };
+    let most = match bytes.space_max() {
+        // Kept inline, zeros too.
+        0 if bytes.size <= INLINE_MAX => bytes.size.next_multiple_of(512),
+        0 => 0,
+        most => most + SPACE_SLACK,
+    };
     ensure!(space <= most, "{space} bytes of space, {most} at most");
     Ok(())
 }
 
 /// Waits until an inode that nobody has any more is gone.
 pub fn reclaimed(view: &View, ino: u64) -> Outcome {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(5);
     loop {
         match view.getattr(Ino(ino)) {
             Err(error) if errno(&error) == libc::ESTALE => break,

@@ -176,7 +176,7 @@ fn fallocate(
     let bytes = live.state.edit_bytes(ino);
     let grows = matches!(mode, Fallocate::Allocate | Fallocate::ZeroRange);
     match mode {
-        Fallocate::Allocate | Fallocate::AllocateKeepSize => bytes.touch(offset..end),
+        Fallocate::Allocate | Fallocate::AllocateKeepSize => bytes.reserve(offset..end),
         _ => bytes.zero(offset..end.min(bytes.size)),
     }
     if grows && end > bytes.size {

@@ -347,8 +347,8 @@ fn names() -> impl Strategy<Value = Op> {
         },
     );
     prop_oneof![
-        8 => make,
-        4 => remove,
+        9 => make,
+        3 => remove,
         5 => rename,
         3 => (pick(), pick(), name_pick())
             .prop_map(|(pick, parent, name)| Op::Link { pick, parent, name }),
@@ -492,8 +492,61 @@ fn layers() -> impl Strategy<Value = Op> {
     ]
 }
 
-pub fn steps() -> impl Strategy<Value = Vec<Step>> {
+/// A sequence, and whether it begins with files that are there already ([`furniture`]).
+pub fn steps() -> impl Strategy<Value = (bool, Vec<Step>)> {
     let op = prop_oneof![7 => names(), 9 => contents(), 3 => attributes(), 4 => layers()];
     let step = (0_u8..4, op).prop_map(|(workspace, op)| Step { workspace, op });
-    prop::collection::vec(step, 1..80)
+    (
+        prop::bool::weighted(0.9),
+        prop::collection::vec(step, 1..80),
+    )
+}
+
+/// A few directories and files of every size that is treated in its own way.
+pub fn furniture() -> Vec<Step> {
+    let name = |number| NamePick {
+        existing: false,
+        number,
+    };
+    let caller = Caller { uid: 0, gid: 0 };
+    let make = |parent, number, kind| Op::Make {
+        parent,
+        name: name(number),
+        kind,
+        perm: 0o755,
+        umask: 0,
+        caller,
+        target: 0,
+        open: None,
+    };
+    let write = |file, offset, count| Op::Write {
+        file,
+        offset,
+        count,
+        seed: 1,
+        append: false,
+        kill_set_id: false,
+    };
+    let file = FileKind::File;
+    let ops = [
+        make(0, 0, FileKind::Directory),
+        make(1, 1, FileKind::Directory),
+        make(0, 2, file),
+        make(1, 3, file),
+        make(1, 4, file),
+        make(2, 5, file),
+        make(2, 6, file),
+        make(2, 7, FileKind::Symlink),
+        write(1, 0, 100),
+        write(2, 0, 20_000),
+        write(3, 0, 300_000),
+        write(4, 5 << 30, 10_000),
+        Op::Link {
+            pick: 3,
+            parent: 0,
+            name: name(10),
+        },
+    ];
+    let steps = ops.into_iter().map(|op| Step { workspace: 0, op });
+    steps.collect()
 }

@@ -359,6 +359,10 @@ impl State {
         errors.extend(self.directory_errors(from));
         errors.extend(self.directory_errors(to));
         if !errors.is_empty() {
+            // Whichever is looked at first.
+            if self.is_directory(from) && self.get(from, from_name).is_none() {
+                errors.push(libc::ENOENT);
+            }
             return errors;
         }
         let target = self.get(to, to_name);

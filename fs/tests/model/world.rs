@@ -37,6 +37,9 @@ pub struct Live {
     pub listing: Option<Listing>,
     /// Removed and unreferenced: to be reclaimed in the background.
     pub limbo: BTreeSet<u64>,
+    /// Removed before the live layer began. Nothing of them is in it, so when the view is closed
+    /// they may stay: without a name, and counted nowhere.
+    pub removed_below: BTreeSet<u64>,
 }
 
 pub struct Snapshot {
@@ -69,6 +72,7 @@ impl Live {
             opens: Vec::new(),
             listing: None,
             limbo: BTreeSet::new(),
+            removed_below: BTreeSet::new(),
         }
     }
 
@@ -103,6 +107,8 @@ impl Live {
         self.refs.clear();
         self.opens.clear();
         self.sweep();
+        let below = &self.removed_below;
+        self.limbo.retain(|ino| !below.contains(ino));
     }
 
     /// Takes over the times that the engine stamped between two moments; all are the same time.
@@ -222,7 +228,11 @@ impl World {
     }
 
     fn keep(&mut self, id: SnapshotId, at: usize) {
-        let state = self.live[at].state.clone();
+        let live = &mut self.live[at];
+        let removed = live.state.nodes.iter().filter(|(_, node)| node.nlink == 0);
+        live.removed_below.extend(removed.map(|(&ino, _)| ino));
+        live.removed_below.extend(&live.limbo);
+        let state = live.state.clone();
         self.snapshots.push(Snapshot { id, state });
     }
 
@@ -343,12 +353,7 @@ impl World {
         let store = Store::open(&self.dir.path().join("store"));
         self.store = Some(store.map_err(|error| format!("opening again: {error}"))?);
         for live in &mut self.live {
-            let before: Vec<u64> = live.limbo.iter().copied().collect();
             live.forget_all();
-            // Only what the live layer itself wrote is looked through; the rest has no name and is
-            // in nobody's way.
-            live.limbo = before.into_iter().collect();
-            live.state.inherited.clear();
         }
         Ok(())
     }
@@ -396,7 +401,7 @@ impl World {
         for (ino, count) in std::mem::take(&mut live.refs) {
             view.forget(Ino(ino), count);
         }
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(5);
         let name = live.name.clone();
         loop {
             let info = self.store().workspace(&name).map_err(|e| e.to_string())?;
