@@ -107,7 +107,7 @@ impl Store {
             Err(error) if error.is_conflict() => {
                 let taken = names.iter().find(|name| self.check_free(name).is_err());
                 let name = taken.map_or_else(String::new, ToString::to_string);
-                return Err(WorkspaceError::Exists { name }.into());
+                Err(WorkspaceError::Exists { name }.into())
             }
             other => Ok(other?),
         }
