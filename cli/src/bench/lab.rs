@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use super::conditions::Watch;
 use super::error::{BenchError, Step};
-use super::machine::{free_bytes, load};
+use super::machine::free_bytes;
 use super::report::Section;
 use super::room::Room;
 use crate::output::size;
@@ -115,16 +116,15 @@ impl<'a> Lab<'a> {
         }
     }
 
-    /// Runs one bench and notes how long it took.
+    /// Runs one bench and notes its circumstances.
     pub(super) fn section(
         &self,
         mut section: Section,
         fill: impl FnOnce(&mut Section) -> Result<(), BenchError>,
     ) -> Result<Section, BenchError> {
-        section.load_at_start = load().map(|[one, ..]| one);
-        let started = std::time::Instant::now();
+        let watch = Watch::start();
         fill(&mut section)?;
-        section.elapsed_s = started.elapsed().as_secs_f64();
+        section.conditions = watch.end();
         Ok(section)
     }
 }

@@ -11,6 +11,7 @@
 //! or an interrupt. No test asserts a time.
 
 mod cargo;
+pub mod conditions;
 mod copy_up;
 mod depth;
 mod draw;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+use super::conditions::Conditions;
 use super::goal::Goal;
 use super::machine::Machine;
 use super::stats::{Bar, Summary, Times};
@@ -44,10 +45,8 @@ pub struct Section {
     pub skipped: Vec<Skipped>,
     /// What a reader must know besides.
     pub notes: Vec<String>,
-    /// Load average over a minute before it.
-    pub load_at_start: Option<f64>,
-    /// How long the section took, in seconds.
-    pub elapsed_s: f64,
+    /// What else went on meanwhile.
+    pub conditions: Conditions,
 }
 
 impl Section {
@@ -62,8 +61,7 @@ impl Section {
             goals: Vec::new(),
             skipped: Vec::new(),
             notes: Vec::new(),
-            load_at_start: None,
-            elapsed_s: 0.0,
+            conditions: Conditions::default(),
         }
     }
 

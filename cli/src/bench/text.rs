@@ -1,5 +1,6 @@
 //! A run as text for a terminal.
 
+use super::conditions::Conditions;
 use super::draw::{columns, histogram};
 use super::goal::Goal;
 use super::machine::Machine;
@@ -83,10 +84,29 @@ pub fn section(section: &Section, output: &Output) -> String {
     for note in &section.notes {
         text.push_str(&format!("\nnote: {note}"));
     }
-    let load = section.load_at_start.map_or_else(String::new, |load| {
-        format!(", load average {load:.2} before")
-    });
-    text.push_str(&format!("\n({:.0} s{load})\n", section.elapsed_s));
+    text.push_str(&format!("\n({})\n", conditions(&section.conditions)));
+    text
+}
+
+fn conditions(conditions: &Conditions) -> String {
+    let mut text = format!("{:.0} s", conditions.elapsed_s);
+    if let Some(load) = conditions.load_before {
+        text.push_str(&format!("; load average {load:.2} before"));
+    }
+    if let Some(percent) = conditions.others_percent {
+        text.push_str(&format!("; others used {percent:.0}% of the processors"));
+    }
+    match conditions.stolen_percent {
+        Some(percent) if percent >= 0.5 => {
+            text.push_str(&format!(", the host took {percent:.0}%"));
+        }
+        _ => {}
+    }
+    let (before, after) = (conditions.pace_before_ns, conditions.pace_after_ns);
+    let (before, after) = (shown(before), shown(after));
+    text.push_str(&format!(
+        "; a fixed computation took {before} before, {after} after"
+    ));
     text
 }
 
