@@ -23,11 +23,13 @@
 //! | [`store`] | [`TestStore`]: a store, its daemon and mounts, and how they end |
 //! | [`command`] | running a program with a time limit, and what it printed |
 //! | [`process`] | finding and signalling the processes of one store |
+//! | [`disk`] | a small ext4 or XFS of its own in an image file |
 //! | [`mounts`] | the kernel's mount table, unmounting by force |
 //! | [`tree`] | everything that can be read of a directory tree, its digest, and differences |
 //! | [`xattrs`] | extended attributes as a sorted map |
 //! | [`workload`] | random operations from a seed, numbered files, load in the background |
 //! | [`python`] | a process of its own for mappings, record locks, SQLite |
+//! | [`recorder`] | a disk that remembers, for what a power failure would leave |
 //! | [`watchdog`] | ends a hang and says where every thread waits |
 //! | [`random`] | the small seeded generator behind them |
 //!
@@ -38,10 +40,12 @@
 
 pub mod binary;
 pub mod command;
+pub mod disk;
 pub mod mounts;
 pub mod process;
 pub mod python;
 pub mod random;
+pub mod recorder;
 pub mod requirements;
 pub mod store;
 pub mod tree;
@@ -50,7 +54,9 @@ pub mod workload;
 pub mod xattrs;
 
 pub use command::Output;
+pub use disk::Disk;
 pub use python::Python;
+pub use recorder::Recorder;
 pub use requirements::{long_run, require_root_and_fuse};
 pub use store::TestStore;
 pub use tree::{ScanOptions, Tree};

@@ -1,9 +1,10 @@
 //! A store, its daemon and its mounts, as one value that a test owns.
 //!
 //! Lifecycle: [`TestStore::new`] makes a directory and `floe store init` in it; commands that need
-//! the daemon start it. Dropping the value stops the daemon (`floe daemon stop`), and where that
-//! does not end everything, ends what is left by force, says so and fails the test: a daemon or a
-//! mount that outlives `daemon stop` is a bug.
+//! the daemon start it. Dropping the value checks the store if its daemon runs (`floe check`), stops
+//! the daemon (`floe daemon stop`), and where that does not end everything, ends what is left by
+//! force, says so and fails the test: an unsound store, and a daemon or a mount that outlives
+//! `daemon stop`, is a bug.
 //!
 //! Environment: `FLOE_BIN` (binary to test), `FLOE_TEST_DIR` (parent of the test directories,
 //! otherwise the system's temporary directory), `FLOE_TEST_KEEP=1` (leave the directory).
@@ -30,7 +31,7 @@ const STOP_LIMIT: Duration = Duration::from_secs(30);
 /// A store in a directory of its own. See the module head for its lifecycle.
 #[derive(Debug)]
 pub struct TestStore {
-    /// `None` once [`Drop`] has taken it.
+    /// `None` once [`Drop`] has taken it, and where it belongs to somebody else.
     dir: Option<TempDir>,
     base: PathBuf,
     mounted: AtomicU32,
@@ -91,6 +92,24 @@ impl TestStore {
             dir: Some(dir),
             base,
             mounted: AtomicU32::new(0),
+            limit: LIMIT,
+        }
+    }
+
+    /// Takes over the directory of another value, or a copy of it, as [`TestStore::base`] named it.
+    /// It is not removed at the end.
+    ///
+    /// # Panics
+    /// As [`TestStore::new`].
+    #[must_use]
+    #[track_caller]
+    pub fn adopt(base: &Path) -> Self {
+        requirements::require_root_and_fuse();
+        Self {
+            dir: None,
+            base: base.canonicalize().expect("the test directory resolves"),
+            // The first owner has made mount points of low numbers.
+            mounted: AtomicU32::new(10_000),
             limit: LIMIT,
         }
     }
@@ -310,6 +329,15 @@ impl TestStore {
         assert!(left.is_empty(), "mounts outlived `daemon stop`: {left:?}");
     }
 
+    /// Checks the store's soundness; starts the daemon if none runs.
+    ///
+    /// # Panics
+    /// When `floe check` finds a problem, with all it found.
+    #[track_caller]
+    pub fn check(&self) {
+        self.ok(["check"]);
+    }
+
     /// The FUSE mounts below the test's directory.
     #[must_use]
     pub fn floe_mounts(&self) -> Vec<mounts::MountPoint> {
@@ -341,6 +369,10 @@ impl TestStore {
 
 impl Drop for TestStore {
     fn drop(&mut self) {
+        // Of a store whose test failed, or damaged it, nothing is claimed.
+        let check = (!std::thread::panicking() && self.daemon().is_some())
+            .then(|| self.run(["check"]))
+            .filter(|check| check.code != Some(0));
         let stop = command::run(self.command().args(["daemon", "stop"]), STOP_LIMIT);
         let left = self.end_by_force();
         let keep = std::env::var_os("FLOE_TEST_KEEP").is_some_and(|value| value == "1");
@@ -357,6 +389,9 @@ impl Drop for TestStore {
             // A second panic while the test's own unwinds would hide the first.
             assert!(std::thread::panicking(), "{message}");
             eprintln!("{message}");
+        }
+        if let Some(check) = check {
+            assert!(std::thread::panicking(), "the store is not sound\n{check}");
         }
     }
 }

@@ -93,6 +93,18 @@ fn json_has_the_documented_keys() {
     assert_eq!(status["mounts"][0]["workspace"], "w");
     assert_eq!(status["mounts"][0]["read_only"], false);
     assert_keys(&store.json(["store", "info"]), &["id", "dir", "format"]);
+    assert_keys(
+        &store.json(["check"]),
+        &[
+            "problems",
+            "more",
+            "layers",
+            "inodes",
+            "names",
+            "objects",
+            "elapsed_us",
+        ],
+    );
 }
 
 #[test]

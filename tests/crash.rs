@@ -343,8 +343,8 @@ fn kill_under_load(kills: usize, random: &mut Random) {
         if !control {
             dead_mount_says_so(&live);
         }
-        // Any command will do.
-        store.ok(["ws", "list"]);
+        // Any command brings everything back.
+        store.check();
         assert!(mounts::is_mounted(&live) && mounts::is_mounted(&frozen));
         check(&mut work, &live, round);
         for (id, digest) in kept.iter().rev().take(3) {
@@ -399,6 +399,7 @@ fn snapshots_acknowledged_before_a_kill_are_there() {
         store.ok(["fork", "w", &format!("f{round}")]);
         let kept = store.ok(["rollback", "w", taken[0].0.as_str()]);
         store.kill_daemon();
+        store.check();
         taken.push((kept, taken[4].1.clone()));
         for (id, text) in &taken {
             let frozen = store.mount(id);

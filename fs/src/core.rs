@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crossbeam_channel::Sender;
-use parking_lot::Mutex;
 
 use crate::catalog::{CatalogError, SharedCatalog};
 use crate::change::{Change, Row};
@@ -13,6 +12,7 @@ use crate::contents::Objects;
 use crate::engine::View;
 use crate::id::{Ino, LayerId, ObjectId};
 use crate::layers::SharedLayers;
+use crate::lock::{Mutex, rank};
 
 /// Inode numbers reserved with one write to the catalog.
 const INO_BATCH: u64 = 1 << 16;
@@ -37,7 +37,7 @@ pub(crate) struct Core {
     pub(crate) layers: SharedLayers,
     pub(crate) numbers: Numbers,
     /// Where [`Chore`]s go; closed when the store closes.
-    pub(crate) chores: Mutex<Option<Sender<Chore>>>,
+    pub(crate) chores: Mutex<{ rank::LEAF }, Option<Sender<Chore>>>,
     /// The lock file, locked: until nobody can write here any more, whoever still has a view.
     pub(crate) _lock: File,
 }
@@ -98,10 +98,10 @@ impl Counter {
 /// The store's counters.
 pub(crate) struct Numbers {
     catalog: SharedCatalog,
-    inos: Mutex<Counter>,
-    objects: Mutex<Counter>,
-    layers: Mutex<u64>,
-    workspaces: Mutex<u64>,
+    inos: Mutex<{ rank::COUNTER }, Counter>,
+    objects: Mutex<{ rank::COUNTER }, Counter>,
+    layers: Mutex<{ rank::LEAF }, u64>,
+    workspaces: Mutex<{ rank::LEAF }, u64>,
 }
 
 impl Numbers {

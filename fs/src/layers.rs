@@ -10,10 +10,10 @@
 
 use std::collections::HashMap;
 
-use parking_lot::RwLock;
 use thiserror::Error;
 
 use crate::id::LayerId;
+use crate::lock::{RwLock, rank};
 
 /// Why a layer could not be added.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -122,7 +122,7 @@ impl LayerTree {
 /// The layer tree of an open store. Its lock is held for single steps only, never across a query,
 /// so that adding a layer (inside a freeze) waits for nobody.
 #[derive(Debug, Default)]
-pub struct SharedLayers(RwLock<LayerTree>);
+pub struct SharedLayers(RwLock<{ rank::LEAF }, LayerTree>);
 
 impl SharedLayers {
     /// See [`LayerTree::add`].

@@ -33,6 +33,7 @@ pub mod dispatch;
 mod engine;
 pub mod id;
 mod layers;
+mod lock;
 mod store;
 #[allow(unsafe_code)]
 mod sys;

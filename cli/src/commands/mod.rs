@@ -1,6 +1,7 @@
 //! The verbs. One file each: the arguments, whose doc comments are the help, and `run`.
 
 pub(crate) mod bench;
+pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod daemon;
 pub(crate) mod doctor;
@@ -107,6 +108,7 @@ pub(crate) enum Command {
     /// The store: init, info
     #[command(subcommand)]
     Store(store::Store),
+    Check(check::Check),
     Doctor(doctor::Doctor),
     Bench(bench::Bench),
     Completions(completions::Completions),
@@ -133,6 +135,7 @@ impl Command {
             Self::Snap(command) => command.run(context),
             Self::Daemon(command) => return command.run(context),
             Self::Store(command) => command.run(context),
+            Self::Check(command) => return command.run(context),
             Self::Doctor(command) => return command.run(context),
             Self::Bench(command) => command.run(context),
             Self::Completions(command) => command.run(context),

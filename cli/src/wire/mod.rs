@@ -25,8 +25,8 @@ pub use path::WirePath;
 
 use crate::error::ApiError;
 use records::{
-    DaemonStatus, Deleted, Forked, Imported, Mounted, RolledBack, Snapshot, Stopping, Unmounted,
-    Workspace,
+    Checked, DaemonStatus, Deleted, Forked, Imported, Mounted, RolledBack, Snapshot, Stopping,
+    Unmounted, Workspace,
 };
 
 /// The first line a daemon sends.
@@ -117,6 +117,9 @@ requests! {
 
     /// Asks the daemon to unmount everything and end.
     Stop -> Stopping {}
+
+    /// Checks every rule of the store's format that metadata can show.
+    CheckStore -> Checked {}
 
     /// Makes an empty workspace.
     CreateWorkspace -> Workspace {

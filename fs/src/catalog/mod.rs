@@ -23,7 +23,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
@@ -33,6 +32,7 @@ pub(crate) use query::ExtentRow;
 pub(crate) use schema::{APPLICATION_ID, FORMAT};
 
 use crate::change::Change;
+use crate::lock::{Mutex, MutexGuard, rank};
 
 /// Connections for reading, so that a slow query on one thread does not stop the others.
 const READERS: usize = 4;
@@ -40,8 +40,8 @@ const READERS: usize = 4;
 /// The open catalog of a store.
 pub(crate) struct Catalog {
     path: PathBuf,
-    writer: Mutex<Connection>,
-    readers: Vec<Mutex<Connection>>,
+    writer: Mutex<{ rank::WRITER }, Connection>,
+    readers: Vec<Mutex<{ rank::READER }, Connection>>,
     next_reader: AtomicUsize,
     /// The write-ahead log, for making commits durable without another transaction.
     wal: File,
@@ -157,6 +157,21 @@ impl Catalog {
             path: wal_path(&self.path),
             source,
         })
+    }
+
+    /// Copies the log back into the database and empties it, so that whoever opens the catalog
+    /// next sees that it was left in order. The log stays if a reader is still at it.
+    pub(crate) fn empty_log(&self) -> Result<(), CatalogError> {
+        let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
+        let busy: bool = self
+            .writer
+            .lock()
+            .query_row(sql, [], |row| row.get(0))
+            .map_err(CatalogError::during("emptying the log of the catalog"))?;
+        if busy {
+            tracing::debug!("the log of the catalog is in use and stays");
+        }
+        Ok(())
     }
 
     /// Size of the database and its log in bytes.

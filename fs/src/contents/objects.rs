@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use lru::LruCache;
-use parking_lot::Mutex;
 
 use super::ContentsError;
 use crate::id::{Ino, ObjectId};
+use crate::lock::{Mutex, rank};
 
 /// Objects in one directory: directories stay small enough to be read at once.
 const FAN_OUT: u64 = 4096;
@@ -24,8 +24,8 @@ pub(crate) struct Objects {
     dir: PathBuf,
     reflink: bool,
     /// Keyed with "writable", so that a reader can never hand a writable descriptor on.
-    open: Mutex<LruCache<(ObjectId, bool), Arc<File>>>,
-    dirty: Mutex<Dirty>,
+    open: Mutex<{ rank::LEAF }, LruCache<(ObjectId, bool), Arc<File>>>,
+    dirty: Mutex<{ rank::LEAF }, Dirty>,
 }
 
 /// Objects written since they were last synced, by the file they serve. Of any layer: a file

@@ -4,11 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
-
 use super::View;
 use crate::dispatch::KernelCache;
 use crate::id::Ino;
+use crate::lock::{Mutex, rank};
 
 const SHARDS: usize = 16;
 
@@ -25,7 +24,7 @@ fn shard(ino: Ino) -> usize {
 /// References by inode number. They outlive a rollback, as the kernel's do.
 #[derive(Default)]
 pub(super) struct KernelRefs {
-    shards: [Mutex<HashMap<Ino, Refs>>; SHARDS],
+    shards: [Mutex<{ rank::LEAF }, HashMap<Ino, Refs>>; SHARDS],
 }
 
 impl KernelRefs {
@@ -104,7 +103,7 @@ impl KernelRefs {
 #[derive(Default)]
 pub(super) struct Transports {
     next: AtomicU64,
-    attached: Mutex<HashMap<u64, Arc<dyn KernelCache>>>,
+    attached: Mutex<{ rank::LEAF }, HashMap<u64, Arc<dyn KernelCache>>>,
 }
 
 impl Transports {

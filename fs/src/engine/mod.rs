@@ -29,8 +29,6 @@ mod xattrs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
-
 pub use self::freeze::FreezeError;
 pub(crate) use self::freeze::{SnapshotSpec, finish, freeze_closed, now_ns};
 pub use self::kernel::Attachment;
@@ -43,6 +41,7 @@ use crate::core::Core;
 use crate::dispatch::OpError;
 use crate::id::{Ino, LayerId, SnapshotId, WorkspaceId};
 use crate::layers::Lineage;
+use crate::lock::{Mutex, ReadGuard, RwLock, WriteGuard, rank};
 
 /// Longest name of a file in bytes.
 pub(crate) const FILE_NAME_MAX: usize = 255;
@@ -52,13 +51,13 @@ pub struct View {
     me: Weak<View>,
     core: Arc<Core>,
     target: ViewTarget,
-    gate: RwLock<()>,
+    gate: RwLock<{ rank::GATE }, ()>,
     /// Set with the gate held: no mutation begins any more.
     closed: AtomicBool,
-    namespace: Mutex<()>,
+    namespace: Mutex<{ rank::NAMESPACE }, ()>,
     /// Replaced as a whole by a rollback, so that a look-up begun before it cannot put what it
     /// found into the picture after it.
-    epoch: RwLock<Arc<Epoch>>,
+    epoch: RwLock<{ rank::LEAF }, Arc<Epoch>>,
     kernel: KernelRefs,
     transports: Transports,
 }
@@ -196,7 +195,7 @@ struct Mutation<'a> {
     layer: LayerId,
     /// One time for everything the mutation stamps.
     now: Timestamp,
-    _gate: RwLockReadGuard<'a, ()>,
+    _gate: ReadGuard<'a, ()>,
 }
 
 impl Mutation<'_> {
@@ -245,7 +244,7 @@ impl Mutation<'_> {
 }
 
 /// Write-locks a node that has not been reclaimed.
-fn lock(node: &Node) -> Result<RwLockWriteGuard<'_, NodeState>, OpError> {
+fn lock(node: &Node) -> Result<WriteGuard<'_, NodeState>, OpError> {
     let state = node.state.write();
     if state.reclaimed {
         Err(OpError::Stale(node.ino))

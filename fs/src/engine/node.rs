@@ -8,12 +8,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::RwLock;
-
 use super::directory::Directory;
 use crate::change::{InodeRow, Name};
 use crate::contents::ExtentMap;
 use crate::id::{Ino, LayerId};
+use crate::lock::{RwLock, rank};
 
 /// Where a node's bytes are, once that has been looked up.
 #[derive(Clone, Debug)]
@@ -45,7 +44,7 @@ pub(super) struct NodeState {
 /// An inode.
 pub(super) struct Node {
     pub(super) ino: Ino,
-    pub(super) state: RwLock<NodeState>,
+    pub(super) state: RwLock<{ rank::NODE }, NodeState>,
     used: AtomicBool,
 }
 
@@ -73,7 +72,7 @@ const SHARD_MAX: usize = 4096;
 
 /// Nodes by inode number.
 pub(super) struct NodeCache {
-    shards: Vec<RwLock<Shard>>,
+    shards: Vec<RwLock<{ rank::LEAF }, Shard>>,
 }
 
 #[derive(Default)]
@@ -95,7 +94,7 @@ impl NodeCache {
         }
     }
 
-    fn shard(&self, ino: Ino) -> &RwLock<Shard> {
+    fn shard(&self, ino: Ino) -> &RwLock<{ rank::LEAF }, Shard> {
         &self.shards[usize::try_from(ino.0 % SHARDS as u64).unwrap_or(0)]
     }
 

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use parking_lot::RwLockWriteGuard;
-
 use super::directory::Slot;
 use super::node::{Node, NodeState};
 use super::{Mutation, View, checked_name, lock};
@@ -11,6 +9,7 @@ use crate::attr::FileKind;
 use crate::change::{Change, EntryRow, InodeRow, Name, Row};
 use crate::dispatch::{Caller, NewNode, OpError, RenameFlags};
 use crate::id::Ino;
+use crate::lock::WriteGuard;
 
 /// One end of a rename.
 struct End {
@@ -21,8 +20,8 @@ struct End {
 
 /// The two directories, write-locked; one lock when they are the same.
 struct Parents<'a> {
-    from: RwLockWriteGuard<'a, NodeState>,
-    to: Option<RwLockWriteGuard<'a, NodeState>>,
+    from: WriteGuard<'a, NodeState>,
+    to: Option<WriteGuard<'a, NodeState>>,
 }
 
 impl Parents<'_> {

@@ -4,10 +4,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
-
 use crate::engine::View;
 use crate::id::{SnapshotId, WorkspaceId};
+use crate::lock::{Mutex, rank};
 
 /// State of one workspace; lock it for as long as an operation on the workspace lasts.
 #[derive(Default)]
@@ -18,15 +17,18 @@ pub(super) struct Control {
     pub(super) deleted: bool,
 }
 
+/// A control mutex.
+pub(super) type ControlMutex = Mutex<{ rank::CONTROL }, Control>;
+
 /// The control mutexes of a store, and its open views.
 #[derive(Default)]
 pub(super) struct Controls {
-    workspaces: Mutex<HashMap<WorkspaceId, Arc<Mutex<Control>>>>,
-    frozen: Mutex<HashMap<SnapshotId, Weak<View>>>,
+    workspaces: Mutex<{ rank::LEAF }, HashMap<WorkspaceId, Arc<ControlMutex>>>,
+    frozen: Mutex<{ rank::LEAF }, HashMap<SnapshotId, Weak<View>>>,
 }
 
 impl Controls {
-    pub(super) fn of(&self, id: WorkspaceId) -> Arc<Mutex<Control>> {
+    pub(super) fn of(&self, id: WorkspaceId) -> Arc<ControlMutex> {
         self.workspaces.lock().entry(id).or_default().clone()
     }
 

@@ -6,7 +6,6 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use rustix::fs::FlockOperation;
 use thiserror::Error;
 
@@ -21,6 +20,7 @@ use crate::dispatch::OpError;
 use crate::engine::{now_ns, reap_unlinked, remove_doomed};
 use crate::id::LayerId;
 use crate::layers::{SharedLayers, TreeError};
+use crate::lock::Mutex;
 
 /// Name of the catalog file in a store.
 const CATALOG: &str = "catalog.db";

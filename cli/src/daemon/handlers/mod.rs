@@ -4,11 +4,13 @@
 mod control;
 mod mounts;
 mod snapshots;
+mod store;
 mod workspaces;
 
 pub use control::{status, stop};
 pub use mounts::{mount, umount};
 pub use snapshots::{fork, list_snapshots, rollback, show_snapshot, snapshot};
+pub use store::check_store;
 pub use workspaces::{
     create_workspace, delete_workspace, import_workspace, list_workspaces, rename_workspace,
     show_workspace,

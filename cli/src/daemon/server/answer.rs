@@ -29,6 +29,7 @@ fn dispatch(daemon: &Daemon, request: Request, stream: &mut UnixStream) -> io::R
     match request {
         R::Status(request) => answer(stream, handlers::status(daemon, &request)),
         R::Stop(request) => answer(stream, handlers::stop(daemon, &request)),
+        R::CheckStore(request) => answer(stream, handlers::check_store(daemon, &request)),
         R::CreateWorkspace(request) => answer(stream, handlers::create_workspace(daemon, &request)),
         R::ImportWorkspace(request) => import(daemon, &request, stream),
         R::ListWorkspaces(request) => answer(stream, handlers::list_workspaces(daemon, &request)),
