@@ -3,20 +3,22 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_channel::Sender;
 
 use crate::catalog::{CatalogError, SharedCatalog};
 use crate::change::{Change, Row};
 use crate::contents::Objects;
+use crate::dispatch::OpError;
 use crate::engine::View;
 use crate::id::{Ino, LayerId, ObjectId};
 use crate::layers::SharedLayers;
-use crate::lock::{Mutex, rank};
+use crate::lock::{Mutex, RwLock, rank};
 
 /// Inode numbers reserved with one write to the catalog.
 const INO_BATCH: u64 = 1 << 16;
-/// Object ids reserved with one write; a start has to look for the files of twice as many.
+/// Object ids reserved with one write.
 const OBJECT_BATCH: u64 = 1 << 10;
 
 /// Work that no caller waits for.
@@ -25,6 +27,8 @@ pub(crate) enum Chore {
     Reap(Arc<View>, Ino),
     /// Apply a change that only corrects what is already there.
     Apply(Change),
+    /// Give up the objects of layers that nobody can see.
+    Release,
     /// Tell when everything handed over before is done.
     Tell(Sender<()>),
 }
@@ -33,13 +37,18 @@ pub(crate) enum Chore {
 pub(crate) struct Core {
     pub(crate) dir: PathBuf,
     pub(crate) catalog: SharedCatalog,
-    pub(crate) objects: Objects,
+    pub(crate) objects: Arc<Objects>,
     pub(crate) layers: SharedLayers,
     pub(crate) numbers: Numbers,
+    /// Held for reading from the marking of inherited bytes to the commit that refers to them, for
+    /// writing while the catalog is made durable. Counts the syncs asked for that are done.
+    pub(crate) moving: RwLock<{ rank::MOVING }, u64>,
+    /// Syncs asked for so far.
+    pub(crate) syncs: AtomicU64,
     /// Where [`Chore`]s go; closed when the store closes.
     pub(crate) chores: Mutex<{ rank::LEAF }, Option<Sender<Chore>>>,
     /// The lock file, locked: until nobody can write here any more, whoever still has a view.
-    pub(crate) _lock: File,
+    pub(crate) lock: File,
 }
 
 impl Core {
@@ -51,12 +60,40 @@ impl Core {
         }
     }
 
+    /// Makes every change applied so far survive power loss. First come the objects with bytes that
+    /// such a change moved there, from where they may have been durable: a log that refers to
+    /// bytes which are not on the disk yet would lose what was safe before.
+    pub(crate) fn sync_catalog(&self) -> Result<(), OpError> {
+        let asked = self.syncs.fetch_add(1, Ordering::AcqRel) + 1;
+        // Most of the work, while nobody has to wait.
+        self.objects.sync_inherited()?;
+        let mut done = self.moving.write();
+        if *done >= asked {
+            // One that began after this was asked for has ended meanwhile.
+            return Ok(());
+        }
+        let begins = self.syncs.load(Ordering::Acquire);
+        self.objects.sync_inherited()?;
+        self.catalog.sync()?;
+        *done = begins;
+        Ok(())
+    }
+
     /// Waits until the background thread has done what it was given so far.
     pub(crate) fn wait_for_chores(&self) {
         let (done, when_done) = crossbeam_channel::bounded(1);
         self.later(Chore::Tell(done));
         // An error says that the thread has ended and dropped the question: nothing is left to do.
         when_done.recv().unwrap_or_default();
+    }
+
+    /// Notes that nothing has to be put in order when the store is opened again: an empty lock file
+    /// says so.
+    pub(crate) fn note_clean_end(&self) -> Result<(), CatalogError> {
+        self.lock.set_len(0).map_err(|source| CatalogError::Sync {
+            path: self.dir.join("lock"),
+            source,
+        })
     }
 
     pub(crate) fn objects_dir(dir: &Path) -> PathBuf {
@@ -118,11 +155,17 @@ impl Numbers {
         })
     }
 
-    /// Object ids that may have been used without being in the catalog: the last batch, and the one
-    /// before, whose last ids may have been in use still when the next was reserved.
-    pub(crate) fn uncertain_objects(&self) -> impl Iterator<Item = ObjectId> + use<> {
-        let below = self.objects.lock().below;
-        (below.saturating_sub(2 * OBJECT_BATCH).max(1)..below).map(ObjectId)
+    /// Goes on above an object id that was found in use.
+    pub(crate) fn skip_object(&self, used: ObjectId) -> Result<(), CatalogError> {
+        let mut objects = self.objects.lock();
+        if used.0 < objects.next {
+            return Ok(());
+        }
+        let below = used.0 + 1;
+        self.catalog
+            .apply(&Change::from(Row::ReserveObjects { below }))?;
+        *objects = Counter::new(below, OBJECT_BATCH);
+        Ok(())
     }
 
     /// A new inode number.

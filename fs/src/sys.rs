@@ -38,7 +38,7 @@ pub(crate) fn open_by_node_id(mount: impl AsFd, ino: Ino, generation: u32) -> io
         libc::open_by_handle_at(
             mount.as_fd().as_raw_fd(),
             (&raw mut handle).cast::<libc::file_handle>(),
-            libc::O_RDONLY | libc::O_CLOEXEC,
+            libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK,
         )
     };
     if fd < 0 {

@@ -121,8 +121,12 @@ impl Command {
     /// # Errors
     /// What kept it from doing so.
     pub(crate) fn run(&self, context: &Context) -> Result<ExitCode, ApiError> {
-        // These two have something to put away first.
-        if !matches!(self, Self::Daemon(daemon::Daemon::Run(_)) | Self::Bench(_)) {
+        // These have something to do first.
+        let minds = matches!(
+            self,
+            Self::Daemon(daemon::Daemon::Run(_) | daemon::Daemon::Guard(_)) | Self::Bench(_)
+        );
+        if !minds {
             end_on_interrupt()?;
         }
         let done = match self {

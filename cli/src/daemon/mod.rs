@@ -5,6 +5,7 @@
 //! plain functions from `&Daemon` and a request to an answer ([`handlers`]); [`server`] is only
 //! one way to reach them.
 
+pub mod guard;
 pub mod handlers;
 mod mounts;
 pub mod server;
@@ -81,6 +82,7 @@ struct Running {
     daemon: Arc<Daemon>,
     server: server::Server,
     stop: Receiver<String>,
+    guard: guard::Guard,
 }
 
 fn start(store_dir: &StoreDir) -> Result<Running, ApiError> {
@@ -98,6 +100,7 @@ fn start(store_dir: &StoreDir) -> Result<Running, ApiError> {
         pid = std::process::id(),
         "started"
     );
+    let guard = guard::Guard::start(store.id())?;
     let mounts = Mounts::start(Arc::clone(&store))?;
     mounts.recover();
     let daemon = Arc::new(Daemon {
@@ -114,6 +117,7 @@ fn start(store_dir: &StoreDir) -> Result<Running, ApiError> {
         daemon,
         server,
         stop,
+        guard,
     })
 }
 
@@ -128,6 +132,7 @@ impl Running {
         if let Err(error) = self.daemon.store.settle() {
             warn!(%error, "what was acknowledged is safe from a kill, but not from a power failure");
         }
+        self.guard.end();
     }
 }
 

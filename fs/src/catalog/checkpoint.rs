@@ -5,13 +5,14 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use rusqlite::{Connection, OpenFlags};
 
-use super::{CatalogError, connect};
+use super::{BeforeCheckpoint, CatalogError, connect};
 
 /// The log is copied back when it is larger than this, or when a store has been quiet.
 const LOG_BYTES: u64 = 16 << 20;
@@ -21,6 +22,8 @@ const LOG_BYTES: u64 = 16 << 20;
 const LOG_BYTES_MAX: u64 = 64 << 20;
 /// Commits between two looks at the log's size.
 const COMMITS: u32 = 512;
+/// Time between two looks when nothing happens.
+const TICK: Duration = Duration::from_secs(1);
 /// Quiet time after which a log with anything in it is copied back.
 const QUIET: Duration = Duration::from_secs(5);
 
@@ -31,13 +34,17 @@ pub(super) struct Checkpointer {
 }
 
 impl Checkpointer {
-    pub(super) fn start(path: &Path, wal: &Path) -> Result<Self, CatalogError> {
+    pub(super) fn start(
+        path: &Path,
+        wal: &Path,
+        before: Arc<OnceLock<BeforeCheckpoint>>,
+    ) -> Result<Self, CatalogError> {
         let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         let (wake, woken) = bounded(1);
         let wal = wal.to_owned();
         let thread = std::thread::Builder::new()
             .name("floe-checkpoint".to_owned())
-            .spawn(move || run(&connection, &wal, &woken))
+            .spawn(move || run(&connection, &wal, &woken, &before))
             .map_err(|source| CatalogError::Sync {
                 path: path.to_owned(),
                 source,
@@ -71,18 +78,37 @@ impl Drop for Checkpointer {
     }
 }
 
-fn run(connection: &Connection, wal: &PathBuf, woken: &Receiver<()>) {
+fn run(
+    connection: &Connection,
+    wal: &PathBuf,
+    woken: &Receiver<()>,
+    before: &OnceLock<BeforeCheckpoint>,
+) {
     let size = || std::fs::metadata(wal).map_or(0, |meta| meta.len());
-    let mut checkpointed = 0;
+    let (mut checkpointed, mut quiet) = (0, Duration::ZERO);
     loop {
-        let modes: &[&str] = match woken.recv_timeout(QUIET) {
+        let woken = woken.recv_timeout(TICK);
+        quiet = if woken.is_ok() {
+            Duration::ZERO
+        } else {
+            quiet + TICK
+        };
+        let modes: &[&str] = match woken {
             Ok(()) if size() > LOG_BYTES_MAX => &["PASSIVE", "TRUNCATE"],
             Ok(()) if size() > LOG_BYTES => &["PASSIVE"],
             Ok(()) => &[],
-            Err(RecvTimeoutError::Timeout) if size() != checkpointed => &["PASSIVE"],
+            Err(RecvTimeoutError::Timeout) if quiet >= QUIET && size() != checkpointed => {
+                &["PASSIVE"]
+            }
             Err(RecvTimeoutError::Timeout) => &[],
             Err(RecvTimeoutError::Disconnected) => return,
         };
+        // The kernel writes the log back in its own time as well: what has to be on the disk first
+        // does not stay behind for long.
+        if let Some(Err(error)) = before.get().map(|before| before()) {
+            tracing::warn!(%error, "syncing objects before the log");
+            continue;
+        }
         for mode in modes {
             let sql = format!("PRAGMA wal_checkpoint({mode})");
             match connection.query_row(&sql, [], |_| Ok(())) {

@@ -1,13 +1,13 @@
 //! Reads of what a store holds as a whole: layers, workspaces, snapshots, mounts, counters.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use rusqlite::{Connection, OptionalExtension, Row as SqlRow, params_from_iter};
 
-use super::apply::{LIVE, int};
+use super::apply::{DOOMED, LIVE, int};
 use super::query::{damaged, unsigned};
 use super::{Catalog, CatalogError};
-use crate::id::{LayerId, ObjectId, SnapshotId, WorkspaceId};
+use crate::id::{Ino, LayerId, ObjectId, SnapshotId, WorkspaceId};
 
 /// A row of `layer`.
 #[derive(Clone, Copy, Debug)]
@@ -98,6 +98,14 @@ pub(super) fn summary(connection: &Connection) -> Result<Summary, CatalogError> 
     })
 }
 
+/// Workspaces that were not deleted.
+macro_rules! workspaces {
+    () => {
+        "SELECT w.id, w.name, w.layer, w.created_at, w.forked_from, l.bytes FROM workspace w \
+         JOIN layer l ON l.id = w.layer WHERE w.deleted_at IS NULL"
+    };
+}
+
 impl Catalog {
     /// Identity and counts.
     pub(crate) fn summary(&self) -> Result<Summary, CatalogError> {
@@ -155,12 +163,19 @@ impl Catalog {
         &self,
         name: Option<&str>,
     ) -> Result<Vec<WorkspaceRecord>, CatalogError> {
-        self.collect(
-            "SELECT w.id, w.name, w.layer, w.created_at, w.forked_from, l.bytes FROM workspace w \
-             JOIN layer l ON l.id = w.layer WHERE w.deleted_at IS NULL AND (?1 IS NULL OR w.name = ?1) ORDER BY w.name",
-            [name],
-            workspace_record,
-        )
+        // Two statements: one for both would look at every workspace to find one.
+        match name {
+            None => self.collect(
+                concat!(workspaces!(), " ORDER BY w.name"),
+                [],
+                workspace_record,
+            ),
+            Some(name) => self.collect(
+                concat!(workspaces!(), " AND w.name = ?1"),
+                [name],
+                workspace_record,
+            ),
+        }
     }
 
     /// How many snapshots a workspace has. Grows with them: not for the snapshot path.
@@ -183,6 +198,25 @@ impl Catalog {
     pub(crate) fn doomed_objects(&self) -> Result<Vec<ObjectId>, CatalogError> {
         self.collect("SELECT id FROM doomed_object", [], |row| {
             unsigned(row, 0).map(ObjectId)
+        })
+    }
+
+    /// Every object that belongs to a layer.
+    pub(crate) fn object_ids(&self) -> Result<HashSet<ObjectId>, CatalogError> {
+        let sql = "SELECT id FROM object UNION ALL SELECT id FROM doomed_object";
+        let found = self.collect(sql, [], |row| unsigned(row, 0).map(ObjectId))?;
+        Ok(found.into_iter().collect())
+    }
+
+    /// Objects of layers that were given up. Looks at all objects: not for a caller that waits.
+    pub(crate) fn objects_of_doomed_layers(
+        &self,
+    ) -> Result<Vec<(Ino, LayerId, ObjectId)>, CatalogError> {
+        let sql = "SELECT o.ino, o.layer, o.id FROM object o JOIN layer l ON l.id = o.layer \
+                   WHERE l.state = ?1";
+        self.collect(sql, [DOOMED], |row| {
+            let (ino, layer) = (Ino(unsigned(row, 0)?), LayerId(unsigned(row, 1)?));
+            Ok((ino, layer, ObjectId(unsigned(row, 2)?)))
         })
     }
 

@@ -19,8 +19,8 @@ mod schema;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
@@ -32,6 +32,7 @@ pub(crate) use query::ExtentRow;
 pub(crate) use schema::{APPLICATION_ID, FORMAT};
 
 use crate::change::Change;
+use crate::contents::ContentsError;
 use crate::lock::{Mutex, MutexGuard, rank};
 
 /// Connections for reading, so that a slow query on one thread does not stop the others.
@@ -45,8 +46,12 @@ pub(crate) struct Catalog {
     next_reader: AtomicUsize,
     /// The write-ahead log, for making commits durable without another transaction.
     wal: File,
+    before_checkpoint: Arc<OnceLock<BeforeCheckpoint>>,
     checkpointer: checkpoint::Checkpointer,
 }
+
+/// What must be durable before the log is: a checkpoint syncs it.
+type BeforeCheckpoint = Box<dyn Fn() -> Result<(), ContentsError> + Send + Sync>;
 
 impl Catalog {
     /// Makes a new catalog file, complete or not at all.
@@ -115,15 +120,25 @@ impl Catalog {
             path: wal_path.clone(),
             source,
         })?;
-        let checkpointer = checkpoint::Checkpointer::start(path, &wal_path)?;
+        let before_checkpoint = Arc::default();
+        let checkpointer =
+            checkpoint::Checkpointer::start(path, &wal_path, Arc::clone(&before_checkpoint))?;
         Ok(Self {
             path: path.to_owned(),
             writer: Mutex::new(writer),
             readers,
             next_reader: AtomicUsize::new(0),
             wal,
+            before_checkpoint,
             checkpointer,
         })
+    }
+
+    /// Has something done before each checkpoint, and every second in between.
+    pub(crate) fn before_checkpoint(&self, act: BeforeCheckpoint) {
+        if self.before_checkpoint.set(act).is_err() {
+            tracing::error!("two things are to be done before a checkpoint");
+        }
     }
 
     /// Opens a catalog to look at, while another process may be writing it.

@@ -92,7 +92,7 @@ impl Catalog {
         while let Some(row) = rows.next().map_err(CatalogError::during(during))? {
             let layer = LayerId(unsigned(row, 0)?);
             if at.contains(layer) {
-                return Ok(Some((layer, entry_row(row, 1)?)));
+                return Ok(Some((layer, entry_row(parent, row, 1)?)));
             }
         }
         Ok(None)
@@ -123,7 +123,7 @@ impl Catalog {
             }
             let layer = LayerId(unsigned(row, 0)?);
             if at.contains(layer) {
-                found.push((name, (layer, entry_row(row, 1)?)));
+                found.push((name, (layer, entry_row(parent, row, 1)?)));
             }
         }
         Ok(found)
@@ -355,15 +355,19 @@ fn inode_row(row: &SqlRow<'_>) -> Result<Option<InodeRow>, CatalogError> {
     }))
 }
 
-fn entry_row(row: &SqlRow<'_>, at: usize) -> Result<Option<EntryRow>, CatalogError> {
+fn entry_row(parent: Ino, row: &SqlRow<'_>, at: usize) -> Result<Option<EntryRow>, CatalogError> {
     let kind: u8 = small(row, at + 1)?;
     if kind == GONE {
         return Ok(None);
     }
     let kind = FileKind::from_code(kind)
         .ok_or_else(|| damaged(format!("a directory entry has the unknown kind {kind}")))?;
+    let ino = Ino(unsigned(row, at)?);
+    if ino == parent {
+        return Err(damaged(format!("directory {parent} is in itself")));
+    }
     Ok(Some(EntryRow {
-        ino: Ino(unsigned(row, at)?),
+        ino,
         kind,
         cookie: unsigned(row, at + 2)?,
         shadows: small::<u8>(row, at + 3)? != 0,

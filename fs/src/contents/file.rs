@@ -125,6 +125,8 @@ pub(crate) struct FileIo<'a> {
     pub(crate) new_object: &'a mut dyn FnMut() -> Result<ObjectId, crate::catalog::CatalogError>,
     /// The object this change created, so that the caller can remove it if the commit fails.
     pub(crate) created: Option<ObjectId>,
+    /// Whether bytes were copied here that were in another object or in the catalog before.
+    pub(crate) inherited: bool,
     /// 512-byte blocks the change added to (or took from) the file.
     pub(crate) blocks_delta: i64,
 }
@@ -324,6 +326,7 @@ impl FileIo<'_> {
                     data.start.max(written.end)..data.end,
                 ];
                 for range in kept {
+                    self.inherited |= range.start < range.end;
                     copy_data(&*self.objects.read(from)?, from, &file, own, range)?;
                 }
             }
@@ -376,6 +379,7 @@ impl FileIo<'_> {
             // Copying block by block is always possible.
             return Ok(false);
         }
+        self.inherited = true;
         if length(file, own)? > self.size {
             file.set_len(self.size)
                 .map_err(ContentsError::object("truncate", own))?;

@@ -6,6 +6,7 @@
 //! object for it. Invariant: only the object of the live layer is ever written, and only inside
 //! the blocks the live layer has claimed or is about to claim.
 
+mod dirty;
 mod extents;
 mod file;
 mod objects;

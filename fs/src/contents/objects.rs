@@ -1,6 +1,5 @@
 //! Object files and the descriptors open on them.
 
-use std::collections::HashMap;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::num::NonZeroUsize;
@@ -11,11 +10,14 @@ use std::sync::Arc;
 use lru::LruCache;
 
 use super::ContentsError;
+use super::dirty::Dirty;
 use crate::id::{Ino, ObjectId};
 use crate::lock::{Mutex, rank};
 
 /// Objects in one directory: directories stay small enough to be read at once.
 const FAN_OUT: u64 = 4096;
+/// Past this many objects the whole disk is synced at once.
+const SYNC_ONE_BY_ONE: usize = 64;
 /// Descriptors kept open.
 const OPEN_MAX: NonZeroUsize = NonZeroUsize::new(512).unwrap();
 
@@ -26,47 +28,6 @@ pub(crate) struct Objects {
     /// Keyed with "writable", so that a reader can never hand a writable descriptor on.
     open: Mutex<{ rank::LEAF }, LruCache<(ObjectId, bool), Arc<File>>>,
     dirty: Mutex<{ rank::LEAF }, Dirty>,
-}
-
-/// Objects written since they were last synced, by the file they serve. Of any layer: a file
-/// written, snapshotted and then fsynced has its bytes in a frozen layer's object.
-///
-/// A mark stays until a sync that began after it has ended: whoever syncs meanwhile has to do it
-/// too, and whoever writes meanwhile leaves a newer mark, which stays.
-#[derive(Default)]
-struct Dirty {
-    marks: u64,
-    files: HashMap<Ino, Vec<(ObjectId, u64)>>,
-}
-
-impl Dirty {
-    fn mark(&mut self, ino: Ino, id: ObjectId) {
-        self.marks += 1;
-        let mark = self.marks;
-        let objects = self.files.entry(ino).or_default();
-        match objects.iter_mut().find(|(known, _)| *known == id) {
-            Some(known) => known.1 = mark,
-            None => objects.push((id, mark)),
-        }
-    }
-
-    /// Keeps those of a file's marks that a condition holds for.
-    fn keep(&mut self, ino: Ino, condition: impl Fn(&(ObjectId, u64)) -> bool) {
-        if let Some(objects) = self.files.get_mut(&ino) {
-            objects.retain(condition);
-            if objects.is_empty() {
-                self.files.remove(&ino);
-            }
-        }
-    }
-
-    /// Takes away every mark that is not newer.
-    fn clean(&mut self, marks: u64) {
-        self.files.retain(|_, objects| {
-            objects.retain(|&(_, mark)| mark > marks);
-            !objects.is_empty()
-        });
-    }
 }
 
 impl Objects {
@@ -157,28 +118,70 @@ impl Objects {
         }
     }
 
+    /// The objects that have a file. Looks at all of them.
+    pub(crate) fn on_disk(&self) -> Result<Vec<ObjectId>, ContentsError> {
+        let failed = |source| ContentsError::Directory {
+            action: "read",
+            source,
+        };
+        let mut found = Vec::new();
+        for group in std::fs::read_dir(&self.dir).map_err(failed)? {
+            let group = group.map_err(failed)?;
+            if !group.file_type().map_err(failed)?.is_dir() {
+                continue;
+            }
+            for file in std::fs::read_dir(group.path()).map_err(failed)? {
+                let name = file.map_err(failed)?.file_name();
+                let id = name
+                    .to_str()
+                    .and_then(|name| u64::from_str_radix(name, 16).ok());
+                // Anything else is not ours to touch; a check reports it.
+                found.extend(id.map(ObjectId).filter(|&id| {
+                    self.path(id).file_name() == Some(&*name)
+                        && self.path(id).parent() == Some(&*group.path())
+                }));
+            }
+        }
+        Ok(found)
+    }
+
     /// Remembers that an object was written. What is only about to be written has to be marked
     /// again afterwards, or a sync in between forgets it.
     pub(crate) fn mark_dirty(&self, ino: Ino, id: ObjectId) {
         self.dirty.lock().mark(ino, id);
     }
 
+    /// Remembers that an object holds bytes older than itself, which may have been durable where
+    /// they were: it must be durable before a change is that refers to it.
+    pub(crate) fn mark_inherited(&self, id: ObjectId) {
+        self.dirty.lock().inherit(id);
+    }
+
+    /// Makes every object durable that holds bytes older than itself.
+    pub(crate) fn sync_inherited(&self) -> Result<(), ContentsError> {
+        let objects = self.dirty.lock().inherited();
+        if objects.len() > SYNC_ONE_BY_ONE {
+            return self.sync_all();
+        }
+        for &(id, _) in &objects {
+            self.sync(id)?;
+        }
+        self.dirty.lock().inherited_synced(&objects);
+        Ok(())
+    }
+
     /// An object of a file was given up: nothing is left to sync.
     pub(crate) fn forget(&self, ino: Ino, gone: ObjectId) {
-        self.dirty.lock().keep(ino, |&(id, _)| id != gone);
+        self.dirty.lock().forget(ino, gone);
     }
 
     /// Makes a file's bytes and the names of its objects durable.
     pub(crate) fn sync_file(&self, ino: Ino) -> Result<(), ContentsError> {
-        let Some(objects) = self.dirty.lock().files.get(&ino).cloned() else {
-            return Ok(());
-        };
+        let objects = self.dirty.lock().of(ino);
         for &(id, _) in &objects {
             self.sync(id)?;
         }
-        self.dirty
-            .lock()
-            .keep(ino, |object| !objects.contains(object));
+        self.dirty.lock().synced(ino, &objects);
         Ok(())
     }
 
@@ -199,7 +202,7 @@ impl Objects {
 
     /// Makes every object durable.
     pub(crate) fn sync_all(&self) -> Result<(), ContentsError> {
-        let marks = self.dirty.lock().marks;
+        let marks = self.dirty.lock().now();
         File::open(&self.dir)
             .and_then(|dir| rustix::fs::syncfs(&dir).map_err(io::Error::from))
             .map_err(|source| ContentsError::Directory {
@@ -235,27 +238,4 @@ fn probe_reflink(dir: &Path) -> io::Result<bool> {
     std::fs::remove_file(from_path)?;
     std::fs::remove_file(to_path)?;
     Ok(cloned)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_sync_takes_no_mark_away_that_was_made_meanwhile() {
-        let (ino, id, other) = (Ino(7), ObjectId(1), ObjectId(2));
-        let mut dirty = Dirty::default();
-        dirty.mark(ino, id);
-        dirty.mark(ino, other);
-        let (taken, marks) = (dirty.files[&ino].clone(), dirty.marks);
-        // A second fsync that comes now still finds both.
-        assert_eq!(taken.len(), 2);
-        dirty.mark(ino, id);
-        dirty.keep(ino, |object| !taken.contains(object));
-        assert_eq!(dirty.files[&ino], [(id, 3)]);
-        dirty.clean(marks);
-        assert_eq!(dirty.files[&ino], [(id, 3)]);
-        dirty.clean(dirty.marks);
-        assert!(dirty.files.is_empty());
-    }
 }

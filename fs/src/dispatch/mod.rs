@@ -112,8 +112,7 @@ pub struct Write<'a> {
     pub offset: u64,
     /// The bytes.
     pub data: &'a [u8],
-    /// The descriptor has `O_APPEND` and the data does not come from the page cache: write at the
-    /// engine's own end of file.
+    /// Write at the end of the file, wherever that is by now.
     pub append: bool,
     /// Clear set-id bits and `security.capability`, as for a writer without `CAP_FSETID`.
     pub kill_set_id: bool,
@@ -191,6 +190,12 @@ pub trait Dispatch: Send + Sync {
     fn forget_all(&self);
     /// Reads attributes.
     fn getattr(&self, ino: Ino) -> Result<Attr, OpError>;
+    /// Tells inodes of the same number apart that a kernel must not take for one: after a rollback
+    /// that brings a removed directory back, the kernel keeps refusing to use the one it has.
+    fn generation(&self, ino: Ino) -> u32;
+    /// Whether a rollback has changed the inode and the kernel may still show what was before: what
+    /// it has cached then must not be written, and the size it knows is no end to append at.
+    fn is_unsettled(&self, ino: Ino) -> bool;
     /// Changes attributes and returns the new ones.
     fn setattr(&self, caller: Caller, ino: Ino, set: SetAttr) -> Result<Attr, OpError>;
     /// Reads a symbolic link's target.
@@ -296,9 +301,13 @@ pub trait KernelCache: Send + Sync {
     /// # Errors
     /// The first I/O error; pages may then be missing from the snapshot, so it must be refused.
     fn push_dirty(&self, inodes: &[Ino]) -> std::io::Result<()>;
+    /// Does something while no request is being served: those that had begun have been answered,
+    /// and new ones wait.
+    fn paused(&self, act: &mut dyn FnMut());
     /// Drops every cached name, attribute and page of the given inodes, and all cached names.
+    /// `settled` is told of each inode once the kernel shows nothing old of it any more.
     ///
     /// # Errors
     /// When the kernel refuses the notification.
-    fn invalidate(&self, inodes: &[Ino]) -> std::io::Result<()>;
+    fn invalidate(&self, inodes: &[Ino], settled: &dyn Fn(Ino)) -> std::io::Result<()>;
 }

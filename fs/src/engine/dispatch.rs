@@ -26,6 +26,14 @@ impl Dispatch for View {
         self.do_getattr(ino)
     }
 
+    fn generation(&self, ino: Ino) -> u32 {
+        self.left.generation(ino)
+    }
+
+    fn is_unsettled(&self, ino: Ino) -> bool {
+        self.left.is_unsettled(ino)
+    }
+
     fn setattr(&self, caller: Caller, ino: Ino, set: SetAttr) -> Result<Attr, OpError> {
         self.do_setattr(caller, ino, set)
     }

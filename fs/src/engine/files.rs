@@ -36,7 +36,11 @@ impl View {
                 ContentKind::Empty => Contents::Empty,
                 ContentKind::Inline => {
                     let data = self.at_lineage(epoch, |at| catalog.inline(ino, at))?;
-                    Contents::Inline(data.ok_or_else(|| damaged(ino, "has no inline bytes"))?)
+                    let data = data.ok_or_else(|| damaged(ino, "has no inline bytes"))?;
+                    if data.len() as u64 != state.row.attr.size {
+                        return Err(damaged(ino, "has another size than its inline bytes"));
+                    }
+                    Contents::Inline(data)
                 }
                 ContentKind::Extents => {
                     let mut map = ExtentMap::default();
@@ -276,12 +280,12 @@ impl View {
         let node = self.node(&epoch, ino)?;
         check_open(&node.state.read(), ino)?;
         self.core.objects.sync_file(ino)?;
-        Ok(self.core.catalog.sync()?)
+        self.core.sync_catalog()
     }
 
     pub(super) fn do_sync(&self) -> Result<(), OpError> {
         self.core.objects.sync_all()?;
-        Ok(self.core.catalog.sync()?)
+        self.core.sync_catalog()
     }
 }
 
@@ -308,10 +312,16 @@ impl Mutation<'_> {
             size: row.attr.size,
             new_object: &mut || core.numbers.object(),
             created: None,
+            inherited: false,
             blocks_delta: 0,
         };
         act(&mut io)?;
-        let delta = io.blocks_delta;
+        let (delta, inherited) = (io.blocks_delta, io.inherited);
+        if let Some(own) = map.object_of(self.layer)
+            && inherited
+        {
+            self.inherited(own);
+        }
         if let Some(own) = map.object_of(self.layer) {
             // Again: an fsync of somebody else may have come between the mark and the bytes.
             core.objects.mark_dirty(node.ino, own);
@@ -379,6 +389,8 @@ impl Mutation<'_> {
             if data.is_empty() {
                 io.own_all()
             } else {
+                // They were in the catalog before.
+                io.inherited = true;
                 io.write(0, &data)
             }
         })?;

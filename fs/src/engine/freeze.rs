@@ -10,6 +10,7 @@ use std::time::Instant;
 use thiserror::Error;
 
 use super::{Epoch, View};
+use crate::attr::FileKind;
 use crate::catalog::CatalogError;
 use crate::change::{Change, Row, SnapshotRow};
 use crate::core::{Chore, Core};
@@ -111,9 +112,10 @@ pub(crate) fn freeze_closed(
     parent: LayerId,
 ) -> Result<(), FreezeError> {
     let new = core.numbers.layer();
-    core.catalog
-        .apply(&freeze_rows(spec, layer, parent, new, now_ns()))?;
-    Ok(core.layers.add(new, Some(parent))?)
+    core.layers.add(new, Some(parent))?;
+    Ok(core
+        .catalog
+        .apply(&freeze_rows(spec, layer, parent, new, now_ns()))?)
 }
 
 /// After the freeze: durability if asked for, and the final figure of how long it took.
@@ -123,7 +125,7 @@ pub(crate) fn finish(core: &Core, spec: &SnapshotSpec) -> Result<u64, FreezeErro
             .objects
             .sync_all()
             .map_err(crate::dispatch::OpError::from)
-            .and_then(|()| Ok(core.catalog.sync()?));
+            .and_then(|()| core.sync_catalog());
         if let Err(source) = synced {
             return Err(FreezeError::Sync {
                 id: spec.id.clone(),
@@ -158,10 +160,11 @@ impl View {
         let _gate = self.gate.write();
         let epoch = self.epoch();
         let (layer, new) = (epoch.layer(), self.core.numbers.layer());
+        // First, or somebody could find the workspace and not its layer.
+        self.core.layers.add(new, Some(layer))?;
         self.core
             .catalog
             .apply(&freeze_rows(spec, layer, layer, new, now_ns()))?;
-        self.core.layers.add(new, Some(layer))?;
         epoch
             .layer
             .store(new.0, std::sync::atomic::Ordering::Release);
@@ -176,22 +179,47 @@ impl View {
         target: LayerId,
     ) -> Result<LayerId, FreezeError> {
         self.push_dirty()?;
-        let left = {
-            let _gate = self.gate.write();
-            let (layer, new) = (self.epoch().layer(), self.core.numbers.layer());
-            self.core
-                .catalog
-                .apply(&freeze_rows(spec, layer, target, new, now_ns()))?;
-            self.core.layers.add(new, Some(target))?;
-            *self.epoch.write() = Epoch::new(new);
-            layer
-        };
-        // Outside the gate: invalidating waits for pages whose requests wait at the gate.
-        let mut known = self.kernel.all();
-        known.push(Ino::ROOT);
+        let mut swapped = None;
         self.transports
-            .each(|cache| cache.invalidate(&known))
-            .map_err(FreezeError::Invalidate)?;
+            .paused(&mut || swapped = Some(self.swap(spec, target)));
+        let Some(swapped) = swapped else {
+            return Err(FreezeError::Invalidate(std::io::ErrorKind::Other.into()));
+        };
+        let (left, known) = swapped?;
+        // Outside the gate: invalidating waits for pages whose requests wait at the gate.
+        let told = self
+            .transports
+            .each(|cache| cache.invalidate(&known, &|ino| self.left.settled(ino)));
+        self.left.all_settled();
+        told.map_err(FreezeError::Invalidate)?;
         Ok(left)
+    }
+
+    /// Goes over to another layer while no request is being served, so that no answer mixes both
+    /// states. Returns the layer that was left and the inodes that the kernel knows.
+    fn swap(
+        &self,
+        spec: &SnapshotSpec,
+        target: LayerId,
+    ) -> Result<(LayerId, Vec<Ino>), FreezeError> {
+        let _gate = self.gate.write();
+        let (epoch, new) = (self.epoch(), self.core.numbers.layer());
+        let layer = epoch.layer();
+        self.core.layers.add(new, Some(target))?;
+        self.core
+            .catalog
+            .apply(&freeze_rows(spec, layer, target, new, now_ns()))?;
+        let mut known = self.kernel.all();
+        let removed = |ino: &&Ino| {
+            epoch.nodes.get(**ino).is_ok_and(|node| {
+                let attr = node.state.read().row.attr;
+                attr.kind == FileKind::Directory && attr.nlink == 0
+            })
+        };
+        let removed: Vec<Ino> = known.iter().filter(removed).copied().collect();
+        self.left.leave(&known, &removed);
+        known.push(Ino::ROOT);
+        *self.epoch.write() = Epoch::new(new);
+        Ok((layer, known))
     }
 }

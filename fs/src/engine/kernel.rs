@@ -112,8 +112,24 @@ impl Transports {
         act: impl Fn(&dyn KernelCache) -> std::io::Result<()>,
     ) -> std::io::Result<()> {
         // Called outside the lock: both wait for requests, and a transport may end meanwhile.
-        let attached: Vec<_> = self.attached.lock().values().cloned().collect();
-        attached.iter().try_for_each(|transport| act(&**transport))
+        self.all()
+            .iter()
+            .try_for_each(|transport| act(&**transport))
+    }
+
+    /// Does something while no transport serves a request.
+    pub(super) fn paused(&self, act: &mut dyn FnMut()) {
+        fn nested(transports: &[Arc<dyn KernelCache>], act: &mut dyn FnMut()) {
+            match transports {
+                [] => act(),
+                [first, others @ ..] => first.paused(&mut || nested(others, act)),
+            }
+        }
+        nested(&self.all(), act);
+    }
+
+    fn all(&self) -> Vec<Arc<dyn KernelCache>> {
+        self.attached.lock().values().cloned().collect()
     }
 }
 

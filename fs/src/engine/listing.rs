@@ -54,6 +54,8 @@ impl View {
             }
             cookie = at;
         }
+        // Whoever was told of an entry holds a reference to it: an error later on must not hide that.
+        let mut told = false;
         loop {
             // The lock is not held while attributes are read: that takes the children's locks.
             let batch = {
@@ -75,6 +77,10 @@ impl View {
                         Ok(found) => attr = Some(found.attr),
                         // Removed since the batch was taken.
                         Err(OpError::Stale(_)) => continue,
+                        Err(error) if told => {
+                            tracing::error!(%error, %ino, "a listing ends early");
+                            return Ok(());
+                        }
                         Err(error) => return Err(error),
                     }
                 }
@@ -91,6 +97,7 @@ impl View {
                     }
                     return Ok(());
                 }
+                told = true;
             }
         }
     }

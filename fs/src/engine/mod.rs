@@ -19,6 +19,7 @@ mod dispatch;
 mod files;
 mod freeze;
 mod kernel;
+mod left;
 mod listing;
 mod names;
 mod node;
@@ -26,6 +27,7 @@ mod reap;
 mod rename;
 mod xattrs;
 
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -33,13 +35,14 @@ pub use self::freeze::FreezeError;
 pub(crate) use self::freeze::{SnapshotSpec, finish, freeze_closed, now_ns};
 pub use self::kernel::Attachment;
 use self::kernel::{KernelRefs, Transports};
+use self::left::Left;
 use self::node::{Node, NodeCache, NodeState};
-pub(crate) use self::reap::{reap_unlinked, remove_doomed};
+pub(crate) use self::reap::{reap_unlinked, release, remove, remove_doomed};
 use crate::attr::Timestamp;
 use crate::change::{Change, InodeRow, Name, Row};
 use crate::core::Core;
 use crate::dispatch::OpError;
-use crate::id::{Ino, LayerId, SnapshotId, WorkspaceId};
+use crate::id::{Ino, LayerId, ObjectId, SnapshotId, WorkspaceId};
 use crate::layers::Lineage;
 use crate::lock::{Mutex, ReadGuard, RwLock, WriteGuard, rank};
 
@@ -60,6 +63,7 @@ pub struct View {
     epoch: RwLock<{ rank::LEAF }, Arc<Epoch>>,
     kernel: KernelRefs,
     transports: Transports,
+    left: Left,
 }
 
 /// What a view shows.
@@ -102,6 +106,7 @@ impl View {
             epoch: RwLock::new(Epoch::new(layer)),
             kernel: KernelRefs::default(),
             transports: Transports::default(),
+            left: Left::default(),
         })
     }
 
@@ -142,6 +147,7 @@ impl View {
             layer: epoch.layer(),
             epoch,
             now: Timestamp::now(),
+            moving: RefCell::default(),
             _gate: gate,
         })
     }
@@ -195,6 +201,8 @@ struct Mutation<'a> {
     layer: LayerId,
     /// One time for everything the mutation stamps.
     now: Timestamp,
+    /// Held once bytes were moved, until the change that says so is committed.
+    moving: RefCell<Option<ReadGuard<'a, u64>>>,
     _gate: ReadGuard<'a, ()>,
 }
 
@@ -205,6 +213,16 @@ impl Mutation<'_> {
 
     fn apply(&self, change: &Change) -> Result<(), OpError> {
         Ok(self.view.core.catalog.apply(change)?)
+    }
+
+    /// An object got bytes that were elsewhere before. Called after they were written and before
+    /// the change is committed.
+    fn inherited(&self, object: ObjectId) {
+        let mut moving = self.moving.borrow_mut();
+        if moving.is_none() {
+            *moving = Some(self.view.core.moving.read());
+        }
+        self.view.core.objects.mark_inherited(object);
     }
 
     /// The row that writes a version of an inode in the live layer.

@@ -15,6 +15,9 @@ use crate::core::{Chore, Core};
 use crate::dispatch::OpError;
 use crate::id::{Ino, LayerId, ObjectId};
 
+/// Objects of a doomed layer given up in one transaction.
+const RELEASE_BATCH: usize = 256;
+
 /// How long reclaiming waits for somebody who is at a removed inode, before it is put off.
 const PATIENCE: Duration = Duration::from_millis(1);
 
@@ -65,11 +68,11 @@ impl View {
     }
 
     /// Reclaims those of the inodes that are unlinked and unreferenced. Called by the background
-    /// thread.
-    pub(crate) fn reap(&self, inos: &[Ino]) -> Result<(), OpError> {
+    /// thread, which then [`remove`]s the objects that are returned.
+    pub(crate) fn reap(&self, inos: &[Ino]) -> Result<Vec<(Ino, ObjectId)>, OpError> {
         let mutation = match self.mutate() {
             // Closing has seen to it.
-            Err(OpError::Closed) => return Ok(()),
+            Err(OpError::Closed) => return Ok(Vec::new()),
             other => other?,
         };
         // Asked for twice, an inode would be locked twice.
@@ -104,7 +107,7 @@ impl View {
             mutation.epoch.nodes.remove(ino);
         }
         drop(mutation);
-        remove(&self.core, objects)
+        Ok(objects)
     }
 }
 
@@ -152,8 +155,14 @@ fn reclaim(
     Ok(objects)
 }
 
-/// Removes the files of doomed objects. What fails is tried again when the store opens.
-fn remove(core: &Core, objects: Vec<(Ino, ObjectId)>) -> Result<(), OpError> {
+/// Removes the files of doomed objects, once it is durable that nothing refers to them: a power
+/// failure that took that back would leave a name without its bytes. What fails is tried again when
+/// the store opens.
+pub(crate) fn remove(core: &Core, objects: Vec<(Ino, ObjectId)>) -> Result<(), OpError> {
+    if objects.is_empty() {
+        return Ok(());
+    }
+    core.sync_catalog()?;
     let mut change = Change::new();
     for (ino, id) in objects {
         core.objects.forget(ino, id);
@@ -163,8 +172,9 @@ fn remove(core: &Core, objects: Vec<(Ino, ObjectId)>) -> Result<(), OpError> {
     Ok(core.catalog.apply(&change)?)
 }
 
-/// When the store opens: reclaims what an interrupted session left unlinked in a live layer.
+/// Reclaims what is unlinked in a live layer that nobody has open.
 pub(crate) fn reap_unlinked(core: &Core, layer: LayerId) -> Result<(), OpError> {
+    let mut given_up = Vec::new();
     for ino in core.catalog.unlinked(layer)? {
         let mut change = Change::new();
         let Some(at) = core.layers.lineage(layer) else {
@@ -173,14 +183,35 @@ pub(crate) fn reap_unlinked(core: &Core, layer: LayerId) -> Result<(), OpError> 
         if let Some((_, Some(row))) = core.catalog.inode(ino, at)? {
             let objects = reclaim(core, ino, &row, layer, &mut change)?;
             core.catalog.apply(&change)?;
-            remove(core, objects.into_iter().map(|id| (ino, id)).collect())?;
+            given_up.extend(objects.into_iter().map(|id| (ino, id)));
         }
     }
-    Ok(())
+    remove(core, given_up)
 }
 
 /// When the store opens: removes files of objects that were given up.
 pub(crate) fn remove_doomed(core: &Core) -> Result<(), OpError> {
     let doomed = core.catalog.doomed_objects()?;
     remove(core, doomed.into_iter().map(|id| (Ino(0), id)).collect())
+}
+
+/// Gives up the objects of doomed layers, and removes their files.
+pub(crate) fn release(core: &Core) -> Result<(), OpError> {
+    for objects in core
+        .catalog
+        .objects_of_doomed_layers()?
+        .chunks(RELEASE_BATCH)
+    {
+        let mut change = Change::new();
+        for &(ino, layer, id) in objects {
+            change.push(Row::DropExtents { ino, layer });
+            change.push(Row::DoomObject { id });
+        }
+        core.catalog.apply(&change)?;
+        remove(
+            core,
+            objects.iter().map(|&(ino, _, id)| (ino, id)).collect(),
+        )?;
+    }
+    Ok(())
 }

@@ -6,10 +6,14 @@ use super::directory::Slot;
 use super::node::{Node, NodeState};
 use super::{Mutation, View, checked_name, lock};
 use crate::attr::FileKind;
+use crate::catalog::CatalogError;
 use crate::change::{Change, EntryRow, InodeRow, Name, Row};
 use crate::dispatch::{Caller, NewNode, OpError, RenameFlags};
 use crate::id::Ino;
 use crate::lock::WriteGuard;
+
+/// Levels of directories that are looked at before the catalog is taken for damaged.
+const DEPTH_MAX: u32 = 1 << 20;
 
 /// One end of a rename.
 struct End {
@@ -109,7 +113,7 @@ impl View {
             return Ok(());
         }
         let mut at = into;
-        loop {
+        for _ in 0..DEPTH_MAX {
             if at == moved.ino {
                 return Err(OpError::Invalid {
                     what: "a directory cannot move into itself",
@@ -122,6 +126,8 @@ impl View {
             // renames change it, and this one holds the namespace mutex.
             at = self.parent_of(mutation, at)?;
         }
+        let what = format!("directory {into} is in itself, or deeper than any can be");
+        Err(CatalogError::Damaged { what }.into())
     }
 
     fn parent_of(&self, mutation: &Mutation<'_>, ino: Ino) -> Result<Ino, OpError> {

@@ -17,6 +17,7 @@ use crate::attr::{Attr, FileKind, Timestamp};
 use crate::catalog::CatalogError;
 use crate::change::{BLOCK_END, Change, ContentKind, EntryRow, InodeRow, Name, Row};
 use crate::contents::{ContentsError, INLINE_MAX};
+use crate::core::Chore;
 use crate::engine::now_ns;
 use crate::id::{Ino, LayerId, ObjectId, WorkspaceName};
 
@@ -240,7 +241,9 @@ impl Builder<'_> {
             }
         }
         let row = Row::DoomLayer { id: self.layer };
-        core.catalog.apply(&Change::from(row))
+        core.catalog.apply(&Change::from(row))?;
+        core.later(Chore::Release);
+        Ok(())
     }
 
     fn row(&self, file: &NewFile, parent: Ino, size: u64) -> InodeRow {

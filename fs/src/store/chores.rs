@@ -3,12 +3,14 @@
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, unbounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 
+use crate::change::Change;
 use crate::core::{Chore, Core};
-use crate::engine::View;
-use crate::id::Ino;
+use crate::engine::{self, View};
+use crate::id::{Ino, ObjectId};
 
 /// Inodes reclaimed in one transaction: enough to make `rm -r` cheap, few enough that the writer
 /// is free again within a fraction of a millisecond.
@@ -16,6 +18,10 @@ const REAP_BATCH: usize = 32;
 
 /// Corrections written in one transaction.
 const APPLY_BATCH: usize = 32;
+
+/// Files removed after one sync of the catalog, and how long they wait for others.
+const REMOVE_BATCH: usize = 1024;
+const REMOVE_DELAY: Duration = Duration::from_millis(20);
 
 /// The running thread. Dropping it finishes what is queued.
 pub(super) struct Chores {
@@ -53,49 +59,82 @@ impl Drop for Chores {
 
 fn run(core: &Core, receive: &Receiver<Chore>) {
     let mut held = None;
-    while let Some(chore) = held.take().or_else(|| receive.recv().ok()) {
-        match chore {
-            Chore::Apply(mut change) => {
-                while change.len() < APPLY_BATCH {
-                    match receive.try_recv() {
-                        Ok(Chore::Apply(next)) => change.append(next),
-                        Ok(other) => {
-                            held = Some(other);
-                            break;
-                        }
-                        Err(_) => break,
-                    }
-                }
-                if let Err(error) = core.catalog.apply(&change) {
-                    tracing::warn!(%error, "a correction in the background was not written");
+    // Objects whose files are to be removed: one sync of the catalog serves many.
+    let mut unused = Vec::new();
+    loop {
+        let next = match held.take() {
+            Some(chore) => Ok(chore),
+            None if unused.is_empty() => receive.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            None => receive.recv_timeout(REMOVE_DELAY),
+        };
+        let full = unused.len() >= REMOVE_BATCH;
+        if full || !matches!(next, Ok(Chore::Reap(..) | Chore::Apply(_))) {
+            remove_unused(core, &mut unused);
+        }
+        match next {
+            Ok(Chore::Apply(change)) => held = apply(core, change, receive),
+            Ok(Chore::Reap(view, ino)) => held = reap(&view, ino, receive, &mut unused),
+            Ok(Chore::Release) => {
+                if let Err(error) = engine::release(core) {
+                    tracing::warn!(%error, "the space of a deleted workspace is not free yet");
                 }
             }
-            Chore::Tell(done) => {
+            Ok(Chore::Tell(done)) => {
                 if done.send(()).is_err() {
                     tracing::debug!("nobody waits for the background thread any more");
                 }
             }
-            Chore::Reap(view, ino) => {
-                let mut inos = vec![ino];
-                while inos.len() < REAP_BATCH {
-                    match receive.try_recv() {
-                        Ok(Chore::Reap(next, ino)) if Arc::ptr_eq(&next, &view) => inos.push(ino),
-                        Ok(other) => {
-                            held = Some(other);
-                            break;
-                        }
-                        Err(_) => break,
-                    }
-                }
-                reap(&view, &inos);
-            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
         }
     }
 }
 
-fn reap(view: &View, inos: &[Ino]) {
-    if let Err(error) = view.reap(inos) {
-        // They stay unlinked in the catalog; opening the store tries again.
-        tracing::warn!(%error, count = inos.len(), "unlinked files were not reclaimed");
+fn remove_unused(core: &Core, unused: &mut Vec<(Ino, ObjectId)>) {
+    if let Err(error) = engine::remove(core, std::mem::take(unused)) {
+        // They stay given up in the catalog; opening the store tries again.
+        tracing::warn!(%error, "files of removed files stay on disk");
     }
+}
+
+/// Writes a correction together with those that wait behind it; returns what came after them.
+fn apply(core: &Core, mut change: Change, receive: &Receiver<Chore>) -> Option<Chore> {
+    let mut other = None;
+    while change.len() < APPLY_BATCH && other.is_none() {
+        match receive.try_recv() {
+            Ok(Chore::Apply(next)) => change.append(next),
+            Ok(next) => other = Some(next),
+            Err(_) => break,
+        }
+    }
+    if let Err(error) = core.catalog.apply(&change) {
+        tracing::warn!(%error, "a correction in the background was not written");
+    }
+    other
+}
+
+/// Reclaims an inode together with those that wait behind it; returns what came after them.
+fn reap(
+    view: &Arc<View>,
+    ino: Ino,
+    receive: &Receiver<Chore>,
+    unused: &mut Vec<(Ino, ObjectId)>,
+) -> Option<Chore> {
+    let mut inos = vec![ino];
+    let mut other = None;
+    while inos.len() < REAP_BATCH && other.is_none() {
+        match receive.try_recv() {
+            Ok(Chore::Reap(next, ino)) if Arc::ptr_eq(&next, view) => inos.push(ino),
+            Ok(next) => other = Some(next),
+            Err(_) => break,
+        }
+    }
+    match view.reap(&inos) {
+        Ok(objects) => unused.extend(objects),
+        Err(error) => {
+            // They stay unlinked in the catalog; opening the store tries again.
+            tracing::warn!(%error, count = inos.len(), "unlinked files were not reclaimed");
+        }
+    }
+    other
 }

@@ -86,7 +86,7 @@ impl Store {
     /// When the disk fails.
     pub fn sync(&self) -> Result<(), crate::dispatch::OpError> {
         self.core.objects.sync_all()?;
-        Ok(self.core.catalog.sync()?)
+        self.core.sync_catalog()
     }
 
     /// As [`Store::sync`], for a store that nobody changes any more: it also notes that nothing has
@@ -97,6 +97,7 @@ impl Store {
     pub fn settle(&self) -> Result<(), crate::dispatch::OpError> {
         self.core.wait_for_chores();
         self.sync()?;
-        Ok(self.core.catalog.empty_log()?)
+        self.core.catalog.empty_log()?;
+        Ok(self.core.note_clean_end()?)
     }
 }

@@ -5,6 +5,7 @@ use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use rustix::fs::FlockOperation;
 use thiserror::Error;
@@ -15,12 +16,12 @@ use super::{Store, control};
 use crate::catalog::{APPLICATION_ID, Catalog, CatalogError, FORMAT, size_on_disk};
 use crate::change::{Change, Row};
 use crate::contents::{ContentsError, Objects};
-use crate::core::{Core, Numbers};
+use crate::core::{Chore, Core, Numbers};
 use crate::dispatch::OpError;
 use crate::engine::{now_ns, reap_unlinked, remove_doomed};
 use crate::id::LayerId;
 use crate::layers::{SharedLayers, TreeError};
-use crate::lock::Mutex;
+use crate::lock::{Mutex, RwLock};
 
 /// Name of the catalog file in a store.
 const CATALOG: &str = "catalog.db";
@@ -126,6 +127,8 @@ fn access(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> OpenEr
 /// Keeps other processes out of the store while its file is open.
 struct Lock {
     file: File,
+    /// The last owner did not come to an orderly end.
+    crashed: bool,
 }
 
 impl Lock {
@@ -152,11 +155,12 @@ impl Lock {
             }
             Err(errno) => return Err(access("lock", &path)(errno.into())),
         }
+        let crashed = file.metadata().map_err(access("read", &path))?.len() > 0;
         file.set_len(0)
             .and_then(|()| file.rewind())
             .and_then(|()| writeln!(file, "{}", std::process::id()))
             .map_err(access("write to", &path))?;
-        Ok(Self { file })
+        Ok(Self { file, crashed })
     }
 }
 
@@ -217,7 +221,7 @@ impl Store {
             .create(dir)
             .map_err(access("make the directory", dir))?;
         let dir = &dir.canonicalize().map_err(access("find", dir))?;
-        let _lock = {
+        let lock = {
             // The lock file of an interrupted or concurrent init is no obstacle.
             let mut entries = std::fs::read_dir(dir).map_err(access("read", dir))?;
             let ours = [CATALOG, LOCK, "objects", "run", "catalog.new"];
@@ -251,6 +255,9 @@ impl Store {
             source,
         };
         Catalog::create(&dir.join(CATALOG), &format!("{id:016x}"), now_ns()).map_err(catalog)?;
+        lock.file
+            .set_len(0)
+            .map_err(access("write to", &dir.join(LOCK)))?;
         File::open(dir)
             .and_then(|dir| dir.sync_all())
             .map_err(access("sync", dir))?;
@@ -292,7 +299,6 @@ impl Store {
         // Again, now that nobody else can be migrating it.
         Header::read(&dir)?;
         let path = dir.join(CATALOG);
-        let crashed = size_on_disk(&path) > std::fs::metadata(&path).map_or(0, |meta| meta.len());
         let catalog_error = |source| catalog_error(&dir, source);
         let contents_error = |source| OpenError::Contents {
             dir: dir.clone(),
@@ -300,8 +306,10 @@ impl Store {
         };
         let catalog = Arc::new(Catalog::open(&path).map_err(catalog_error)?);
         let summary = catalog.summary().map_err(catalog_error)?;
-        let objects = Objects::open(&Core::objects_dir(&dir)).map_err(contents_error)?;
-        if crashed {
+        let objects = Arc::new(Objects::open(&Core::objects_dir(&dir)).map_err(contents_error)?);
+        let before = objects.clone();
+        catalog.before_checkpoint(Box::new(move || before.sync_inherited()));
+        if lock.crashed {
             // Which objects the last process had written and not synced is not known any more.
             objects.sync_all().map_err(contents_error)?;
         }
@@ -323,14 +331,17 @@ impl Store {
             objects,
             layers,
             numbers,
+            moving: RwLock::new(0),
+            syncs: AtomicU64::new(0),
             chores: Mutex::new(None),
-            _lock: lock.file,
+            lock: lock.file,
         });
-        recover(&core).map_err(|source| OpenError::Recover {
+        recover(&core, lock.crashed).map_err(|source| OpenError::Recover {
             dir: dir.clone(),
             source: Box::new(source),
         })?;
         let chores = Chores::start(&core).map_err(access("start a thread for", &dir))?;
+        core.later(Chore::Release);
         Ok(Arc::new(Self {
             id: summary.store_id,
             created_at: summary.created_at,
@@ -360,8 +371,8 @@ fn catalog_error(dir: &Path, source: CatalogError) -> OpenError {
     }
 }
 
-/// Puts in order what a crash left behind; each step is safe to repeat.
-fn recover(core: &Core) -> Result<(), OpError> {
+/// Puts in order what the last process left behind; each step is safe to repeat.
+fn recover(core: &Core, crashed: bool) -> Result<(), OpError> {
     for workspace in core.catalog.workspaces(None)? {
         reap_unlinked(core, workspace.layer)?;
     }
@@ -370,10 +381,23 @@ fn recover(core: &Core) -> Result<(), OpError> {
             .apply(&Change::from(Row::DoomLayer { id: layer }))?;
     }
     remove_doomed(core)?;
-    for object in core.numbers.uncertain_objects() {
-        if !core.catalog.has_object(object)? {
-            core.objects.remove(object)?;
-        }
+    if crashed {
+        sweep(core)?;
     }
     Ok(())
+}
+
+/// Removes objects that no row knows of: made for a change that was not committed, or for one that
+/// a power failure took back.
+fn sweep(core: &Core) -> Result<(), OpError> {
+    let known = core.catalog.object_ids()?;
+    let mut last = None;
+    for id in core.objects.on_disk()? {
+        last = last.max(Some(id));
+        if !known.contains(&id) {
+            tracing::info!(object = id.0, "removing an object that belongs to nothing");
+            core.objects.remove(id)?;
+        }
+    }
+    last.map_or(Ok(()), |id| Ok(core.numbers.skip_object(id)?))
 }

@@ -190,7 +190,8 @@ impl Operations {
     /// Up to three components out of eight names: deep enough to move trees, few enough to collide.
     fn name(&mut self) -> PathBuf {
         let mut path = PathBuf::new();
-        for _ in 0..=self.random.below(3) {
+        let depth = [1, 1, 1, 2, 2, 3][self.random.index(6)];
+        for _ in 0..depth {
             path.push(["a", "b", "c", "d e", "\u{e9}", ".wh.a", "-x", "@1"][self.random.index(8)]);
         }
         path

@@ -1,5 +1,6 @@
 //! `floe daemon ...`.
 
+pub(crate) mod guard;
 pub(crate) mod run;
 pub(crate) mod start;
 pub(crate) mod status;
@@ -19,6 +20,8 @@ pub(crate) enum Daemon {
     Stop(stop::Stop),
     Status(status::Status),
     Run(run::Run),
+    #[command(hide = true)]
+    Guard(guard::Guard),
 }
 
 impl Daemon {
@@ -31,6 +34,7 @@ impl Daemon {
             Self::Start(command) => command.run(context),
             Self::Stop(command) => command.run(context),
             Self::Status(command) => command.run(context),
+            Self::Guard(command) => command.run(),
             Self::Run(command) => return Ok(command.run(context)),
         };
         done.map(|()| ExitCode::SUCCESS)

@@ -11,14 +11,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fuser::{Errno, FopenFlags, Generation, INodeNo, ReplyEmpty, ReplyEntry, ReplyXattr, Version};
+use parking_lot::RwLockReadGuard;
 
 use super::cache::FuseCache;
 use super::convert::{self, TTL};
+use super::syncing;
 use crate::dispatch::{self, Dispatch, Entry, OpError, OpenMode};
 use crate::id::Ino;
 
-/// See [`super::GENERATION`].
-const GENERATION: Generation = Generation(super::GENERATION as u64);
 /// Protocol version in which the kernel learned to drop all names at once (Linux 6.16).
 const VERSION_INC_EPOCH: Version = Version(7, 44);
 
@@ -39,29 +39,38 @@ impl Adapter {
         }
     }
 
-    /// Runs an operation. Errors become errnos here; a panic is answered EIO and the session lives
-    /// on.
+    /// Runs an operation. A rollback waits until the answer has been sent, that is, until what this
+    /// returns is dropped.
     fn run<T>(
         &self,
         operation: &'static str,
         node: INodeNo,
         act: impl FnOnce(&dyn Dispatch) -> Result<T, OpError>,
-    ) -> Result<T, Errno> {
-        match catch_unwind(AssertUnwindSafe(|| act(&*self.dispatch))) {
-            Ok(Ok(value)) => Ok(value),
-            Ok(Err(error)) => {
-                let dispatch::Errno(code) = (&error).into();
-                if matches!(error, OpError::Catalog(_) | OpError::Contents(_)) {
-                    let error: &dyn std::error::Error = &error;
-                    tracing::error!(error, operation, ino = node.0, code, "operation failed");
-                }
-                Err(Errno::from_i32(code))
-            }
-            Err(_panic) => {
-                tracing::error!(operation, ino = node.0, "panic while serving a request");
-                Err(Errno::EIO)
-            }
+    ) -> Answer<'_, T> {
+        let serving = self.cache.serving();
+        Answer {
+            result: attempt(&*self.dispatch, operation, node, act),
+            _serving: serving,
         }
+    }
+
+    /// Makes a file or directory durable, on a thread that serves no requests: a slow disk would
+    /// hold up everybody else on the mount.
+    fn sync(&self, operation: &'static str, node: INodeNo, reply: ReplyEmpty) {
+        let dispatch = self.dispatch.clone();
+        syncing::later(move || {
+            let synced = attempt(&*dispatch, operation, node, |fs| {
+                fs.fsync(convert::ino(node))
+            });
+            match synced {
+                Ok(()) => reply.ok(),
+                Err(errno) => reply.error(errno),
+            }
+        });
+    }
+
+    fn generation(&self, ino: Ino) -> Generation {
+        Generation(self.dispatch.generation(ino).into())
     }
 
     /// Notes a writer before the kernel knows of it. Nothing is written late, so nothing has to be
@@ -73,26 +82,59 @@ impl Adapter {
         FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH
     }
 
-    fn entry(&self, result: Result<Entry, Errno>, reply: ReplyEntry) {
-        match result {
-            Ok(entry) => {
-                let attr = convert::attr(entry.ino, &entry.attr);
-                reply.entry_with_ttls(&TTL, &self.name_ttl, &attr, GENERATION);
-            }
+    fn entry(&self, entry: &Entry, reply: ReplyEntry) {
+        let attr = convert::attr(entry.ino, &entry.attr);
+        let generation = self.generation(entry.ino);
+        reply.entry_with_ttls(&TTL, &self.name_ttl, &attr, generation);
+    }
+
+    fn made(&self, answer: Answer<'_, Entry>, reply: ReplyEntry) {
+        match answer.result {
+            Ok(entry) => self.entry(&entry, reply),
             Err(errno) => reply.error(errno),
         }
     }
 }
 
-fn empty(result: Result<(), Errno>, reply: ReplyEmpty) {
-    match result {
+/// The result of an operation, to be sent before it is dropped.
+struct Answer<'a, T> {
+    result: Result<T, Errno>,
+    _serving: RwLockReadGuard<'a, ()>,
+}
+
+/// Errors become errnos here; a panic is answered EIO and the session lives on.
+fn attempt<T>(
+    dispatch: &dyn Dispatch,
+    operation: &'static str,
+    node: INodeNo,
+    act: impl FnOnce(&dyn Dispatch) -> Result<T, OpError>,
+) -> Result<T, Errno> {
+    match catch_unwind(AssertUnwindSafe(|| act(dispatch))) {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(error)) => {
+            let dispatch::Errno(code) = (&error).into();
+            if matches!(error, OpError::Catalog(_) | OpError::Contents(_)) {
+                let error: &dyn std::error::Error = &error;
+                tracing::error!(error, operation, ino = node.0, code, "operation failed");
+            }
+            Err(Errno::from_i32(code))
+        }
+        Err(_panic) => {
+            tracing::error!(operation, ino = node.0, "panic while serving a request");
+            Err(Errno::EIO)
+        }
+    }
+}
+
+fn empty(answer: Answer<'_, ()>, reply: ReplyEmpty) {
+    match answer.result {
         Ok(()) => reply.ok(),
         Err(errno) => reply.error(errno),
     }
 }
 
-fn xattr(result: Result<Vec<u8>, Errno>, size: u32, reply: ReplyXattr) {
-    match result {
+fn xattr(answer: Answer<'_, Vec<u8>>, size: u32, reply: ReplyXattr) {
+    match answer.result {
         Ok(value) => {
             // Values and lists are at most 64 KiB.
             let len = u32::try_from(value.len()).unwrap_or(u32::MAX);
@@ -124,12 +166,14 @@ mod tests {
         let adapter = Adapter::new(store.open_live("w").unwrap(), FuseCache::new());
         let root = INodeNo(Ino::ROOT.0);
         let panicked = adapter.run::<()>("test", root, |_| panic!("expected by this test"));
-        assert_eq!(panicked, Err(Errno::EIO));
+        assert_eq!(panicked.result, Err(Errno::EIO));
+        drop(panicked);
         let missing = adapter.run("test", root, |fs| fs.unlink(Ino::ROOT, b"missing"));
-        assert_eq!(missing, Err(Errno::ENOENT));
+        assert_eq!(missing.result, Err(Errno::ENOENT));
         assert!(
             adapter
                 .run("test", root, |fs| fs.getattr(Ino::ROOT))
+                .result
                 .is_ok()
         );
     }

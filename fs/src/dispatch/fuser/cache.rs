@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use fuser::{INodeNo, Notifier};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, openat, statx};
 use rustix::mount::{OpenTreeFlags, open_tree};
 
@@ -58,7 +58,11 @@ pub(super) struct FuseCache {
     device: OnceLock<(u32, u32)>,
     link: Mutex<Option<Arc<Link>>>,
     held: Mutex<Held>,
-    drops_names: AtomicBool,
+    /// Held for reading while a request is served, until its answer is sent.
+    serving: RwLock<()>,
+    /// The kernel is not older than the notification that drops all names, nor than write-back that
+    /// can be waited for.
+    recent_kernel: AtomicBool,
 }
 
 impl FuseCache {
@@ -67,13 +71,21 @@ impl FuseCache {
             device: OnceLock::new(),
             link: Mutex::default(),
             held: Mutex::default(),
-            drops_names: AtomicBool::new(true),
+            serving: RwLock::default(),
+            recent_kernel: AtomicBool::new(true),
         })
     }
 
-    /// The kernel is too old to drop all names at once, so it is given none to keep.
-    pub(super) fn cannot_drop_names(&self) {
-        self.drops_names.store(false, Ordering::Relaxed);
+    /// The kernel is older than Linux 6.16: it cannot drop all names at once, so it is given none to
+    /// keep; and it says that pages are written back before they have arrived here, so they are
+    /// pushed with fsync.
+    pub(super) fn kernel_is_old(&self) {
+        self.recent_kernel.store(false, Ordering::Relaxed);
+    }
+
+    /// A request is being served, until its answer is sent and this dropped.
+    pub(super) fn serving(&self) -> RwLockReadGuard<'_, ()> {
+        self.serving.read()
     }
 
     /// The session is up: takes what sends notifications.
@@ -166,6 +178,20 @@ impl FuseCache {
         Ok(fd)
     }
 
+    /// Has the kernel ask for the attributes of a file.
+    fn learn_size(&self, private: &Private, ino: Ino) {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
+        let asked = self
+            .sync_fd(private, ino)
+            .and_then(|fd| Ok(statx(&*fd, "", flags, StatxFlags::SIZE)?));
+        match asked {
+            Err(error) if !is_gone(&error) => {
+                tracing::debug!(%ino, %error, "the kernel did not ask for a size");
+            }
+            _ => {}
+        }
+    }
+
     /// Writes a file's pages back, one a request, and drops them together with its attributes.
     fn inval_inode(&self, ino: Ino) -> io::Result<()> {
         let Some(link) = self.link.lock().clone() else {
@@ -225,9 +251,15 @@ impl KernelCache for FuseCache {
                 tracing::debug!(%error, "starting write-back");
             }
         }
+        let recent = self.recent_kernel.load(Ordering::Relaxed);
         for file in &files {
             // This waits.
-            match sys::write_back(file) {
+            let pushed = if recent {
+                sys::write_back(file)
+            } else {
+                rustix::fs::fdatasync(file).map_err(io::Error::from)
+            };
+            match pushed {
                 Err(error) if !is_gone(&error) => return Err(error),
                 _ => {}
             }
@@ -235,14 +267,31 @@ impl KernelCache for FuseCache {
         others.iter().try_for_each(|&ino| self.inval_inode(ino))
     }
 
-    fn invalidate(&self, inodes: &[Ino]) -> io::Result<()> {
+    fn paused(&self, act: &mut dyn FnMut()) {
+        let _paused = self.serving.write();
+        act();
+    }
+
+    fn invalidate(&self, inodes: &[Ino], settled: &dyn Fn(Ino)) -> io::Result<()> {
         let mut result = Ok(());
-        if self.drops_names.load(Ordering::Relaxed) {
+        if self.recent_kernel.load(Ordering::Relaxed) {
             result = self.drop_names();
         }
+        let private = self.held.lock().private.clone();
         // One that fails leaves no other one stale.
         for &ino in inodes {
-            let dropped = self.inval_inode(ino);
+            let mut dropped = self.inval_inode(ino);
+            if self.held.lock().writers.contains_key(&ino) {
+                // An append goes by the size that the kernel knows, and asks nobody.
+                if let Some(private) = &private {
+                    self.learn_size(private, ino);
+                }
+                settled(ino);
+                // What was appended meanwhile is in the wrong place of the page cache.
+                dropped = dropped.and_then(|()| self.inval_inode(ino));
+            } else {
+                settled(ino);
+            }
             result = result.and(dropped);
         }
         result
@@ -273,6 +322,9 @@ mod tests {
     fn without_a_session_there_is_nothing_to_push_or_drop() {
         let cache = FuseCache::new();
         cache.push_dirty(&[Ino::ROOT]).unwrap();
-        cache.invalidate(&[Ino::ROOT]).unwrap();
+        cache.invalidate(&[Ino::ROOT], &|_| ()).unwrap();
+        let mut done = false;
+        cache.paused(&mut || done = true);
+        assert!(done);
     }
 }

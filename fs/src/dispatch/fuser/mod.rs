@@ -4,7 +4,9 @@
 //! through fusermount3. [`negotiate`] says what the kernel may send, [`adapter`] translates it.
 //! [`cache`] pushes and drops what the kernel has cached. [`table`] reads the kernel's table of
 //! mounts, [`watch`] notices when a mount is gone, whoever unmounted it, and [`ending`] tells so.
+//! [`abort`] ends the connections of a server that was killed.
 
+mod abort;
 mod adapter;
 mod cache;
 mod closer;
@@ -14,12 +16,15 @@ mod error;
 mod mount;
 mod negotiate;
 mod superblock;
+mod syncing;
 mod table;
 mod watch;
 
+pub use abort::abort;
 pub use error::MountError;
 pub use mount::{Mount, MountOptions};
 pub use table::{FoundMount, detach_stale, floe_mounts, is_mount_point};
 
-/// Generation of every inode: numbers are never reused, so it never changes.
+/// Generation of every inode that can have a sync descriptor: numbers are never reused, so it never
+/// changes. Of directories it may ([`super::Dispatch::generation`]).
 const GENERATION: u32 = 0;

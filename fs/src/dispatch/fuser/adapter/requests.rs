@@ -1,19 +1,20 @@
 //! `fuser::Filesystem` for the [`Adapter`]: one method a kind of request.
 
+use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use fuser::{
-    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, INodeNo, IoctlFlags,
-    KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags,
-    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
-    ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
-    TimeOrNow, WriteFlags,
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, Generation, INodeNo,
+    IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier,
+    RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
+    ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr,
+    Request, TimeOrNow, WriteFlags,
 };
 
-use super::{Adapter, GENERATION, VERSION_INC_EPOCH, empty, xattr};
+use super::{Adapter, VERSION_INC_EPOCH, empty, xattr};
 use crate::attr::FileKind;
 use crate::dispatch::fuser::convert::{self, TTL};
 use crate::dispatch::fuser::negotiate::negotiate;
@@ -24,19 +25,20 @@ impl Filesystem for Adapter {
         negotiate(config)?;
         if config.kernel_abi() < VERSION_INC_EPOCH {
             self.name_ttl = Duration::ZERO;
-            self.cache.cannot_drop_names();
+            self.cache.kernel_is_old();
         }
         Ok(())
     }
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let parent_ino = convert::ino(parent);
-        match self.run("lookup", parent, |fs| {
+        let answer = self.run("lookup", parent, |fs| {
             fs.lookup(parent_ino, name.as_bytes())
-        }) {
-            Ok(Some(entry)) => self.entry(Ok(entry), reply),
+        });
+        match answer.result {
+            Ok(Some(entry)) => self.entry(&entry, reply),
             Ok(None) if self.name_ttl.is_zero() => reply.error(Errno::ENOENT),
-            Ok(None) => reply.entry(&TTL, &convert::negative(), GENERATION),
+            Ok(None) => reply.entry(&TTL, &convert::negative(), Generation(0)),
             Err(errno) => reply.error(errno),
         }
     }
@@ -48,7 +50,7 @@ impl Filesystem for Adapter {
             Ok(())
         });
         // There is no reply; a panic has been logged.
-        forgotten.unwrap_or_default();
+        forgotten.result.unwrap_or_default();
     }
 
     fn getattr(
@@ -59,7 +61,8 @@ impl Filesystem for Adapter {
         reply: ReplyAttr,
     ) {
         let ino = convert::ino(node);
-        match self.run("getattr", node, |fs| fs.getattr(ino)) {
+        let answer = self.run("getattr", node, |fs| fs.getattr(ino));
+        match answer.result {
             Ok(attr) => reply.attr(&TTL, &convert::attr(ino, &attr)),
             Err(errno) => reply.error(errno),
         }
@@ -93,16 +96,18 @@ impl Filesystem for Adapter {
             mtime: mtime.map(convert::set_time),
             ctime: ctime.map(convert::timestamp),
         };
-        match self.run("setattr", node, |fs| {
+        let answer = self.run("setattr", node, |fs| {
             fs.setattr(convert::caller(request), ino, set)
-        }) {
+        });
+        match answer.result {
             Ok(attr) => reply.attr(&TTL, &convert::attr(ino, &attr)),
             Err(errno) => reply.error(errno),
         }
     }
 
     fn readlink(&self, _request: &Request, node: INodeNo, reply: ReplyData) {
-        match self.run("readlink", node, |fs| fs.readlink(convert::ino(node))) {
+        let answer = self.run("readlink", node, |fs| fs.readlink(convert::ino(node)));
+        match answer.result {
             Ok(target) => reply.data(&target),
             Err(errno) => reply.error(errno),
         }
@@ -127,7 +132,7 @@ impl Filesystem for Adapter {
                 node,
             )
         });
-        self.entry(made, reply);
+        self.made(made, reply);
     }
 
     fn mkdir(
@@ -148,25 +153,21 @@ impl Filesystem for Adapter {
                 node,
             )
         });
-        self.entry(made, reply);
+        self.made(made, reply);
     }
 
     fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let parent_ino = convert::ino(parent);
-        empty(
-            self.run("unlink", parent, |fs| {
-                fs.unlink(parent_ino, name.as_bytes())
-            }),
-            reply,
-        );
+        let removed = self.run("unlink", parent, |fs| {
+            fs.unlink(parent_ino, name.as_bytes())
+        });
+        empty(removed, reply);
     }
 
     fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let parent_ino = convert::ino(parent);
-        empty(
-            self.run("rmdir", parent, |fs| fs.rmdir(parent_ino, name.as_bytes())),
-            reply,
-        );
+        let removed = self.run("rmdir", parent, |fs| fs.rmdir(parent_ino, name.as_bytes()));
+        empty(removed, reply);
     }
 
     fn symlink(
@@ -187,7 +188,7 @@ impl Filesystem for Adapter {
                 node,
             )
         });
-        self.entry(made, reply);
+        self.made(made, reply);
     }
 
     fn rename(
@@ -221,12 +222,13 @@ impl Filesystem for Adapter {
         let linked = self.run("link", node, |fs| {
             fs.link(convert::ino(node), convert::ino(parent), name.as_bytes())
         });
-        self.entry(linked, reply);
+        self.made(linked, reply);
     }
 
     fn open(&self, _request: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let (ino, mode) = (convert::ino(node), convert::open_mode(flags));
-        match self.run("open", node, |fs| fs.open(ino, mode)) {
+        let answer = self.run("open", node, |fs| fs.open(ino, mode));
+        match answer.result {
             Ok(()) => reply.opened(FileHandle(0), self.opened(ino, mode)),
             Err(errno) => reply.error(errno),
         }
@@ -253,12 +255,13 @@ impl Filesystem for Adapter {
                 open,
             )
         });
-        match created {
+        match created.result {
             Ok(entry) => {
                 let attr = convert::attr(entry.ino, &entry.attr);
                 let flags = self.opened(entry.ino, open);
                 // One time to live for both here, and the shorter one is right for both.
-                reply.created(&self.name_ttl, &attr, GENERATION, FileHandle(0), flags);
+                let (ttl, generation) = (&self.name_ttl, self.generation(entry.ino));
+                reply.created(ttl, &attr, generation, FileHandle(0), flags);
             }
             Err(errno) => reply.error(errno),
         }
@@ -275,13 +278,12 @@ impl Filesystem for Adapter {
         _owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        thread_local! {
-            static BUFFER: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) };
-        }
+        thread_local!(static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) });
         BUFFER.with_borrow_mut(|buffer| {
             let size = usize::try_from(size).unwrap_or(usize::MAX);
             let ino = convert::ino(node);
-            match self.run("read", node, |fs| fs.read(ino, offset, size, buffer)) {
+            let answer = self.run("read", node, |fs| fs.read(ino, offset, size, buffer));
+            match answer.result {
                 Ok(()) => reply.data(buffer),
                 Err(errno) => reply.error(errno),
             }
@@ -300,14 +302,25 @@ impl Filesystem for Adapter {
         _owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        let ino = convert::ino(node);
         let from_cache = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
-        let write = Write {
-            offset,
-            data,
-            append: !from_cache && flags.0 & libc::O_APPEND != 0,
-            kill_set_id: write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID),
-        };
-        match self.run("write", node, |fs| fs.write(convert::ino(node), write)) {
+        let append = !from_cache && flags.0 & libc::O_APPEND != 0;
+        let written = self.run("write", node, |fs| {
+            let unsettled = fs.is_unsettled(ino);
+            if unsettled && from_cache {
+                // Belongs to the state that was left.
+                return Ok(());
+            }
+            let write = Write {
+                offset,
+                data,
+                // Otherwise the kernel knows the end: several requests of one write come at once.
+                append: append && unsettled,
+                kill_set_id: write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID),
+            };
+            fs.write(ino, write)
+        });
+        match written.result {
             // A request is at most REQUEST_MAX long.
             Ok(()) => reply.written(u32::try_from(data.len()).unwrap_or(u32::MAX)),
             Err(errno) => reply.error(errno),
@@ -354,10 +367,7 @@ impl Filesystem for Adapter {
         _data_only: bool,
         reply: ReplyEmpty,
     ) {
-        empty(
-            self.run("fsync", node, |fs| fs.fsync(convert::ino(node))),
-            reply,
-        );
+        self.sync("fsync", node, reply);
     }
 
     fn opendir(&self, _request: &Request, _node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
@@ -379,7 +389,7 @@ impl Filesystem for Adapter {
                 !reply.add(ino, entry.cookie, kind, OsStr::from_bytes(entry.name))
             })
         });
-        match listed {
+        match listed.result {
             Ok(()) => reply.ok(),
             Err(errno) => reply.error(errno),
         }
@@ -398,11 +408,11 @@ impl Filesystem for Adapter {
                 let Some(attr) = entry.attr else { return true };
                 let attr = convert::attr(entry.ino, &attr);
                 let name = OsStr::from_bytes(entry.name);
-                let ttl = &self.name_ttl;
-                !reply.add(attr.ino, entry.cookie, name, ttl, &attr, GENERATION)
+                let (ttl, generation) = (&self.name_ttl, self.generation(entry.ino));
+                !reply.add(attr.ino, entry.cookie, name, ttl, &attr, generation)
             })
         });
-        match listed {
+        match listed.result {
             Ok(()) => reply.ok(),
             Err(errno) => reply.error(errno),
         }
@@ -416,14 +426,12 @@ impl Filesystem for Adapter {
         _data_only: bool,
         reply: ReplyEmpty,
     ) {
-        empty(
-            self.run("fsyncdir", node, |fs| fs.fsync(convert::ino(node))),
-            reply,
-        );
+        self.sync("fsyncdir", node, reply);
     }
 
     fn statfs(&self, _request: &Request, node: INodeNo, reply: ReplyStatfs) {
-        match self.run("statfs", node, |fs| fs.statfs()) {
+        let answer = self.run("statfs", node, |fs| fs.statfs());
+        match answer.result {
             Ok(stat) => reply.statfs(
                 stat.blocks,
                 stat.blocks_free,
@@ -467,16 +475,15 @@ impl Filesystem for Adapter {
         reply: ReplyXattr,
     ) {
         let ino = convert::ino(node);
-        xattr(
-            self.run("getxattr", node, |fs| fs.getxattr(ino, name.as_bytes())),
-            size,
-            reply,
-        );
+        let value = self.run("getxattr", node, |fs| fs.getxattr(ino, name.as_bytes()));
+        xattr(value, size, reply);
     }
 
     fn listxattr(&self, _request: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
-        let names = self.run("listxattr", node, |fs| fs.listxattr(convert::ino(node)));
-        xattr(names.map(convert::name_list), size, reply);
+        let names = self.run("listxattr", node, |fs| {
+            fs.listxattr(convert::ino(node)).map(convert::name_list)
+        });
+        xattr(names, size, reply);
     }
 
     fn removexattr(&self, request: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -530,12 +537,10 @@ impl Filesystem for Adapter {
         };
         let ino = convert::ino(node);
         let caller = convert::caller(request);
-        empty(
-            self.run("fallocate", node, |fs| {
-                fs.fallocate(caller, ino, mode, offset, length)
-            }),
-            reply,
-        );
+        let changed = self.run("fallocate", node, |fs| {
+            fs.fallocate(caller, ino, mode, offset, length)
+        });
+        empty(changed, reply);
     }
 
     fn lseek(
@@ -555,9 +560,10 @@ impl Filesystem for Adapter {
         let Ok(offset) = u64::try_from(offset) else {
             return reply.error(Errno::ENXIO);
         };
-        match self.run("lseek", node, |fs| {
+        let answer = self.run("lseek", node, |fs| {
             fs.seek(convert::ino(node), offset, hole)
-        }) {
+        });
+        match answer.result {
             Ok(found) => reply.offset(i64::try_from(found).unwrap_or(i64::MAX)),
             Err(errno) => reply.error(errno),
         }
@@ -584,7 +590,7 @@ impl Filesystem for Adapter {
         let copied = self.run("copy_file_range", to, |fs| {
             fs.copy_range(caller, (source, from_offset), (target, to_offset), len)
         });
-        match copied {
+        match copied.result {
             // The engine copies at most 64 MiB a call.
             Ok(copied) => reply.written(u32::try_from(copied).unwrap_or(u32::MAX)),
             Err(errno) => reply.error(errno),
