@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use floe_harness::command::run;
+use floe_harness::process::Handle;
 use floe_harness::python::{Python, path};
 use floe_harness::random::Random;
 use floe_harness::{Numbered, ScanOptions, TestStore, Tree, long_run, mounts};
@@ -446,6 +447,55 @@ fn whoever_has_a_file_open_gets_an_error_and_not_a_hang() {
     assert_eq!(fs::read(live.join("a")).unwrap(), vec![b'a'; 200_000]);
     refused(file.write_at(b"x", 0).unwrap_err());
     drop(file);
+}
+
+/// The daemon has the pages of mapped files written back before a snapshot, on a mount of its own.
+/// Killed while it waits for that, it must not leave others waiting for ever.
+#[test]
+fn a_kill_in_the_middle_of_a_snapshot_of_mapped_files_hangs_nobody() {
+    let mut random = Random::new(Random::seed_from_env(5));
+    for _ in 0..8 {
+        let store = TestStore::new();
+        store.ok(["ws", "create", "w"]);
+        let live = store.mount("w");
+        let mut writers: Vec<_> = (0..3)
+            .map(|number| {
+                let mut writer = Command::new("python3");
+                let script = "import mmap, os, sys
+f = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+os.ftruncate(f, 32 << 20)
+m = mmap.mmap(f, 32 << 20)
+def store():
+    for at in range(0, 32 << 20, 4096): m[at] = 1
+store()
+open(sys.argv[1] + '.ready', 'w').close()
+while True: store()";
+                writer
+                    .args(["-c", script])
+                    .arg(live.join(number.to_string()));
+                writer.spawn().unwrap()
+            })
+            .collect();
+        while !(0..3).all(|number| live.join(format!("{number}.ready")).exists()) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let mut command = store.command();
+        command.args(["snapshot", "w"]);
+        let mut snapshot = command.spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(random.below(40)));
+        store.kill_daemon();
+        dead_mount_says_so(&live);
+        snapshot.wait().unwrap();
+        for writer in &mut writers {
+            // SIGBUS has ended some; the others are not stuck.
+            if writer.try_wait().unwrap().is_none() {
+                writer.kill().unwrap();
+            }
+            assert!(Handle::of_child(writer).wait_for_end(Duration::from_secs(10)));
+            writer.wait().unwrap();
+        }
+        store.check();
+    }
 }
 
 #[test]

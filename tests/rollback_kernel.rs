@@ -103,6 +103,14 @@ fn a_removed_directory_that_is_in_use_can_be_used_again_after_it_came_back() {
         );
         fs::write(build.join("new"), "x").unwrap();
         assert_eq!(fs::read_dir(&build).unwrap().count(), 2);
+        if round == 0 {
+            assert_eq!(python.errno("os.listdir('.')"), libc::EIO);
+            python.ok(&format!("os.chdir({})", path(&build)));
+            assert_eq!(
+                python.ok("result = sorted(os.listdir('.'))"),
+                serde_json::json!(["file", "new"])
+            );
+        }
         store.ok(["rollback", "w", target.as_str()]);
     }
 }
