@@ -199,8 +199,8 @@ impl Inspection {
              WHERE snapshot NOT IN (SELECT id FROM snapshot) \
              UNION ALL SELECT 'mount', hex(dir) FROM mount \
              WHERE (workspace IS NULL) = (snapshot IS NULL) \
-             OR workspace NOT IN (SELECT id FROM workspace) \
-             OR snapshot NOT IN (SELECT id FROM snapshot)",
+             OR (workspace IS NOT NULL AND workspace NOT IN (SELECT id FROM workspace)) \
+             OR (snapshot IS NOT NULL AND snapshot NOT IN (SELECT id FROM snapshot))",
             |row| Ok((row.get(0)?, row.get(1)?)),
         )
     }
