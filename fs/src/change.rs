@@ -196,6 +196,10 @@ pub enum Row {
     },
     /// Forgets a mount.
     DropMount { dir: Vec<u8> },
+    /// Forgets every mount.
+    DropMounts,
+    /// Remembers where the store is.
+    SetPlace { place: String },
 }
 
 /// Row operations that take effect together.

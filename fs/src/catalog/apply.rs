@@ -251,6 +251,10 @@ fn apply_store_row(connection: &Connection, row: &Row) -> rusqlite::Result<usize
             snapshot.as_ref().map(|id| id.as_str()),
         ]),
         Row::DropMount { dir } => prepare("DELETE FROM mount WHERE dir = ?1")?.execute([dir]),
+        Row::DropMounts => prepare("DELETE FROM mount")?.execute([]),
+        Row::SetPlace { place } => {
+            prepare("INSERT OR REPLACE INTO meta VALUES ('place',?1)")?.execute([place])
+        }
         _ => unreachable!("every other row is applied by the functions above"),
     }
 }
