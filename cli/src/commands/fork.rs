@@ -6,7 +6,6 @@ use clap::Args;
 
 use super::{Context, absolute};
 use crate::error::ApiError;
-use crate::output::printable;
 use crate::time;
 use crate::wire::{self, WirePath};
 
@@ -60,6 +59,15 @@ impl Fork {
             mount: self.mount.is_some(),
             dir: dir.as_deref().map(WirePath::from),
         })?;
+        // What is printed: directories, or else names.
+        let named: Vec<PathBuf> = made
+            .workspaces
+            .iter()
+            .map(|made| match made.mounts.first() {
+                Some(dir) => dir.to_path(),
+                None => PathBuf::from(&made.name),
+            })
+            .collect();
         let output = &context.output;
         if output.json {
             return match made.workspaces.as_slice() {
@@ -67,15 +75,7 @@ impl Fork {
                 all => output.json(&all),
             };
         }
-        let mut text = String::new();
-        for workspace in &made.workspaces {
-            match workspace.mounts.first() {
-                Some(dir) => text.push_str(&printable(&dir.to_string())),
-                None => text.push_str(&workspace.name),
-            }
-            text.push('\n');
-        }
-        output.text(&text)?;
+        output.paths(named.iter().map(|it| &**it))?;
         let count = made.workspaces.len();
         let forks = if count == 1 {
             "1 fork".to_owned()

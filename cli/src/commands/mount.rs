@@ -6,7 +6,6 @@ use clap::Args;
 
 use super::{Context, absolute};
 use crate::error::ApiError;
-use crate::output::printable;
 use crate::wire::{self, WirePath};
 
 /// Mount a workspace, or a snapshot read-only, and print the directory
@@ -45,6 +44,6 @@ impl Mount {
         if context.output.json {
             return context.output.json(&mounted);
         }
-        context.output.line(printable(&mounted.dir.to_string()))
+        context.output.paths([&*mounted.dir.to_path()])
     }
 }
