@@ -37,6 +37,12 @@ pub enum MountError {
         /// The place.
         dir: PathBuf,
     },
+    /// Somebody mounted something over the mount.
+    #[error("something else is mounted over {dir}")]
+    Covered {
+        /// The place.
+        dir: PathBuf,
+    },
     /// The mount could not be removed.
     #[error("cannot unmount {dir}")]
     Unmount {

@@ -3,7 +3,7 @@
 //! [`Mount`] mounts a [`super::Dispatch`] and serves it: as root through [`superblock`], otherwise
 //! through fusermount3. [`negotiate`] says what the kernel may send, [`adapter`] translates it.
 //! [`cache`] pushes and drops what the kernel has cached. [`table`] reads the kernel's table of
-//! mounts, [`watch`] notices when a mount is gone, whoever unmounted it, and [`ending`] tells so.
+//! mounts, [`stale`] takes dead ones away, [`watch`] notices when a mount is gone, whoever unmounted it, and [`ending`] tells so.
 
 mod adapter;
 mod cache;
@@ -13,13 +13,15 @@ mod ending;
 mod error;
 mod mount;
 mod negotiate;
+mod stale;
 mod superblock;
 mod table;
 mod watch;
 
 pub use error::MountError;
 pub use mount::{Mount, MountOptions};
-pub use table::{FoundMount, detach_stale, floe_mounts, is_mount_point};
+pub use stale::{detach as detach_stale, mount_at};
+pub use table::{FoundMount, every_mount, floe_mounts};
 
 /// Generation of every inode: numbers are never reused, so it never changes.
 const GENERATION: u32 = 0;
