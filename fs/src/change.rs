@@ -194,8 +194,12 @@ pub enum Row {
         workspace: Option<WorkspaceId>,
         snapshot: Option<SnapshotId>,
     },
-    /// Forgets a mount.
-    DropMount { dir: Vec<u8> },
+    /// Forgets the mount of this there; one of something else stays.
+    DropMount {
+        dir: Vec<u8>,
+        workspace: Option<WorkspaceId>,
+        snapshot: Option<SnapshotId>,
+    },
     /// Forgets every mount.
     DropMounts,
     /// Remembers where the store is.

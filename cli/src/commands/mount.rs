@@ -11,8 +11,9 @@ use crate::wire::{self, WirePath};
 /// Mount a workspace, or a snapshot read-only, and print the directory
 ///
 /// The directory is made if it is missing. Without one the mount is at STORE/mnt/WORKSPACE, or
-/// STORE/mnt/@ID for a snapshot: a place that only the owner of the store can reach. A mount made
-/// by root can be used by every user; name a directory that they can reach.
+/// STORE/mnt/@ID for a snapshot, or beside it if that is taken: a place that only the owner of the
+/// store can reach. A mount made by root can be used by every user; name a directory that they can
+/// reach.
 ///
 /// Mounting what is mounted there already changes nothing. A workspace may be mounted on several
 /// directories. A name that a workspace and a snapshot both have means the workspace.

@@ -9,9 +9,12 @@
 //! * a view is open as long as its slot has a session.
 //!
 //! Locks, in order: `slots` (short, never while the kernel works) or `reserved` (likewise); then
-//! one slot's `state`; then its `dirs`. Callbacks of a session only send on a channel.
+//! one slot's `state`; then its `dirs`. A directory is reserved before a slot's
+//! state is locked, never after, and made, mounted on and removed only while it is reserved.
+//! Callbacks of a session only send on a channel.
 
 mod dir;
+mod place;
 mod recover;
 mod slot;
 mod watch;
@@ -55,11 +58,16 @@ impl Subject {
         }
     }
 
-    /// The name of its directory inside the store. '@' is in no workspace's name.
-    fn directory_name(&self) -> String {
-        match self {
+    /// A name for a directory of its own inside the store; number 1 is the usual one, others are
+    /// for when it is taken. '@' is in no workspace's name.
+    fn directory_name(&self, number: u32) -> String {
+        let name = match self {
             Self::Workspace(info) => info.name.clone(),
             Self::Snapshot(info) => format!("@{}", info.id),
+        };
+        match number {
+            1 => name,
+            number => format!("{name}@{number}"),
         }
     }
 }
@@ -102,16 +110,27 @@ impl Mounts {
                 "the daemon is stopping",
             ));
         }
-        let own_place = self.own_places().join(subject.directory_name());
-        let wanted = dir.unwrap_or(&own_place);
-        let prepared = dir::prepare(wanted, self.store.dir(), &|stale| self.is_stale(stale))?;
-        let _reserved = self.reserve(&prepared.path);
+        match dir {
+            Some(dir) => {
+                let path = dir::resolve(dir, self.store.dir())?;
+                let reserved = self.reserve(&path);
+                self.mount_on(subject, &reserved)
+            }
+            None => self.mount_in_own_place(subject),
+        }
+    }
+
+    /// Mounts on a directory that is reserved for it, and returns the directory.
+    fn mount_on(&self, subject: &Subject, on: &Reservation<'_>) -> Result<PathBuf, ApiError> {
+        self.clear_dead(&on.dir)?;
+        let prepared = dir::prepare(&on.dir, self.store.dir())?;
         let slot = self.slot(subject.target());
-        let result = slot.mount(self, subject, &prepared.path);
+        let result = slot.mount(self, subject, &on.dir);
         if result.is_err() {
             prepared.undo();
+            self.prune(&slot);
         }
-        result.map(|()| prepared.path)
+        result.map(|()| on.dir.clone())
     }
 
     /// Unmounts every directory of a workspace or snapshot, by any path. Returns them.
@@ -182,10 +201,6 @@ impl Mounts {
         }
     }
 
-    fn own_places(&self) -> PathBuf {
-        self.store.dir().join("mnt")
-    }
-
     fn slot(&self, target: MountTarget) -> Arc<Slot> {
         let mut slots = self.slots.lock();
         let slot = slots
@@ -213,13 +228,6 @@ impl Mounts {
         }
     }
 
-    /// Whether a directory carries a mount of this store that no session serves any more.
-    fn is_stale(&self, dir: &Path) -> bool {
-        self.slot_at(dir).is_none()
-            && floe_fs::dispatch::fuser::floe_mounts(self.store.id())
-                .is_ok_and(|found| found.iter().any(|mount| mount.dir == dir))
-    }
-
     fn record(&self, target: &MountTarget, dir: &Path) {
         let record = MountRecord {
             target: target.clone(),
@@ -230,14 +238,15 @@ impl Mounts {
         }
     }
 
-    fn forget(&self, dir: &Path) {
-        if let Err(error) = self.store.forget_mount(dir) {
+    fn forget(&self, target: &MountTarget, dir: &Path) {
+        let record = MountRecord {
+            target: target.clone(),
+            dir: dir.to_owned(),
+        };
+        if let Err(error) = self.store.forget_mount(&record) {
             warn!(dir = %dir.display(), %error, "a killed daemon would restore this mount");
         }
         info!(dir = %dir.display(), "unmounted");
-        if dir.starts_with(self.own_places()) {
-            dir::remove_own_place(dir);
-        }
     }
 
     /// Waits until no other request mounts on the directory, and keeps others waiting.

@@ -40,7 +40,8 @@ impl Mounts {
                 Err(error) => {
                     warn!(dir = %record.dir.display(), error = error.error,
                         causes = ?error.causes, "cannot restore a mount");
-                    self.forget(&record.dir);
+                    self.forget(&record.target, &record.dir);
+                    self.tidy(&[record.dir]);
                 }
             }
         }
