@@ -88,7 +88,10 @@ fn json_has_the_documented_keys() {
     assert_eq!(back["to"], first["id"]);
 
     let status = store.json(["daemon", "status"]);
-    assert_keys(&status, &["pid", "store", "version", "mounts"]);
+    assert_keys(
+        &status,
+        &["pid", "store", "version", "mounts", "unrestored"],
+    );
     assert_eq!(status["store"], store.store_dir().to_str().unwrap());
     assert_eq!(status["mounts"][0]["workspace"], "w");
     assert_eq!(status["mounts"][0]["read_only"], false);

@@ -1,10 +1,16 @@
-//! Mounts and what others do around them: many commands at once, renames, refusals.
+//! Mounts and what others do around them: other mounts over them, a killed daemon, a copied store,
+//! many commands at once.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
 
-use floe_harness::TestStore;
+use floe_harness::command::{Output, run};
+use floe_harness::{TestStore, mounts};
+
+const LIMIT: Duration = Duration::from_secs(60);
 
 fn with_workspace(name: &str) -> TestStore {
     let store = TestStore::new();
@@ -12,8 +18,208 @@ fn with_workspace(name: &str) -> TestStore {
     store
 }
 
+fn system<A: AsRef<OsStr>>(program: &str, args: impl IntoIterator<Item = A>) -> Output {
+    run(Command::new(program).args(args), LIMIT).expect_code(0)
+}
+
+/// Mounts a tmpfs with a file in it.
+fn tmpfs(dir: &Path) {
+    system(
+        "mount",
+        [
+            "-t".as_ref(),
+            "tmpfs".as_ref(),
+            "none".as_ref(),
+            dir.as_os_str(),
+        ],
+    );
+    fs::write(dir.join("precious"), "not Floe's").unwrap();
+}
+
+fn types_at(dir: &Path) -> Vec<String> {
+    let all = mounts::all().into_iter().filter(|mount| mount.dir == dir);
+    all.map(|mount| mount.fs_type).collect()
+}
+
 fn on(command: &str, target: &str, dir: &Path) -> [OsString; 3] {
     [command.into(), target.into(), dir.into()]
+}
+
+#[test]
+fn a_copy_of_a_store_leaves_the_mounts_of_the_original_alone() {
+    // Once the copy's daemon detached them as if they were its own, and mounted over them.
+    let store = with_workspace("w");
+    let live = store.mount("w");
+    fs::write(live.join("a"), "original").unwrap();
+    let base = store.base().join("copied");
+    fs::create_dir(&base).unwrap();
+    system(
+        "cp",
+        [
+            "-a".as_ref(),
+            store.store_dir().as_os_str(),
+            base.as_os_str(),
+        ],
+    );
+    let copy = TestStore::adopt(&base);
+    fs::create_dir_all(base.join("mnt")).unwrap();
+    let table = mounts::below(store.base());
+
+    let workspaces = copy.json(["ws", "list"]);
+    assert_eq!(workspaces[0]["mounts"], serde_json::json!([]));
+    assert_eq!(mounts::below(store.base()), table);
+    let status = copy.json(["daemon", "status"]);
+    assert_eq!(status["unrestored"], serde_json::json!([]));
+    fs::write(live.join("a"), "still").unwrap();
+    // It goes its own way from here.
+    let other = copy.mount("w");
+    assert_eq!(fs::read(other.join("a")).unwrap(), b"original");
+    assert_eq!(fs::read(live.join("a")).unwrap(), b"still");
+    copy.fails(4, on("mount", "w", &live));
+    copy.kill_daemon();
+    copy.ok(["daemon", "stop"]);
+    assert_eq!(mounts::below(store.base()), table);
+    // The original restores its own mounts as before.
+    store.kill_daemon();
+    store.ok(["daemon", "start"]);
+    assert_eq!(fs::read(live.join("a")).unwrap(), b"still");
+}
+
+#[test]
+fn a_moved_store_does_not_mount_where_it_did() {
+    let store = with_workspace("w");
+    let live = store.mount("w");
+    store.kill_daemon();
+    let base = store.base().join("moved");
+    fs::create_dir(&base).unwrap();
+    fs::rename(store.store_dir(), base.join("store")).unwrap();
+    let moved = TestStore::adopt(&base);
+    fs::create_dir_all(base.join("mnt")).unwrap();
+    moved.ok(["daemon", "start"]);
+    // The dead mount is nobody's any more.
+    assert_eq!(types_at(&live), Vec::<String>::new());
+    moved.ok(on("mount", "w", &live));
+    moved.kill_daemon();
+    moved.ok(["daemon", "start"]);
+    assert_eq!(types_at(&live), ["fuse.floe"]);
+    moved.stop_daemon();
+}
+
+#[test]
+fn what_is_mounted_over_a_mount_stays() {
+    let store = with_workspace("w");
+    let live = store.mount("w");
+    fs::write(live.join("a"), "1").unwrap();
+    tmpfs(&live);
+    for command in [vec!["umount", "w"], vec!["umount", "--lazy", "w"]] {
+        let refused = store.fails(4, command).errors();
+        let dir = live.display();
+        assert!(
+            refused.contains("something else is mounted over"),
+            "{refused}"
+        );
+        assert!(refused.contains(&format!("`umount {dir}`")), "{refused}");
+    }
+    store.fails(4, on("mount", "w", &live));
+    assert_eq!(types_at(&live), ["fuse.floe", "tmpfs"]);
+
+    // Once the next daemon detached the tmpfs instead of the dead mount below it.
+    store.kill_daemon();
+    let started = store.run(["daemon", "start"]).expect_code(0).errors();
+    assert!(started.contains("is not mounted again"), "{started}");
+    assert_eq!(types_at(&live), ["fuse.floe", "tmpfs"]);
+    assert_eq!(fs::read(live.join("precious")).unwrap(), b"not Floe's");
+    let status = store.json(["daemon", "status"]);
+    assert_eq!(status["mounts"], serde_json::json!([]));
+    assert_eq!(status["unrestored"][0]["dir"], live.to_str().unwrap());
+    assert!(store.ok(["daemon", "status"]).contains("something else"));
+    store.fails(4, ["umount", "w"]);
+
+    // Stopping says what stays, also when it is asked again.
+    for _ in 0..2 {
+        let stopped = store.fails(4, ["daemon", "stop"]).errors();
+        assert!(stopped.contains(live.to_str().unwrap()), "{stopped}");
+        assert!(store.daemon().is_none());
+    }
+    assert_eq!(types_at(&live), ["fuse.floe", "tmpfs"]);
+    system("umount", [&live]);
+    // The record is still there.
+    store.ok(["daemon", "start"]);
+    assert_eq!(fs::read(live.join("a")).unwrap(), b"1");
+    assert_eq!(types_at(&live), ["fuse.floe"]);
+}
+
+#[test]
+fn stopping_a_daemon_that_leaves_a_covered_mount_is_an_error() {
+    let store = with_workspace("w");
+    let (live, other) = (store.mount("w"), store.mount("w"));
+    tmpfs(&live);
+    let stopped = store.fails(4, ["daemon", "stop"]).errors();
+    assert!(stopped.contains(live.to_str().unwrap()), "{stopped}");
+    assert!(!stopped.contains(other.to_str().unwrap()), "{stopped}");
+    assert!(store.daemon().is_none() && !mounts::is_mounted(&other));
+    system("umount", [&live]);
+    let cleaned = store.json(["daemon", "stop"]);
+    assert_eq!(cleaned["stopped"], false);
+    assert_eq!(cleaned["detached"][0], live.to_str().unwrap());
+    assert!(!mounts::is_mounted(&live));
+}
+
+#[test]
+fn stopping_after_a_kill_removes_the_dead_mounts_for_good() {
+    // Once it said "it was not running" and left them, to be mounted again later.
+    let store = with_workspace("w");
+    store.ok(["ws", "create", "v"]);
+    let live = store.mount("w");
+    fs::create_dir(live.join("v")).unwrap();
+    store.ok(on("mount", "v", &live.join("v")));
+    let own = PathBuf::from(store.ok(["mount", "w"]));
+    store.kill_daemon();
+    let said = store.run(["daemon", "stop"]).expect_code(0).errors();
+    for dir in [&live, &live.join("v"), &own] {
+        assert!(said.contains(dir.to_str().unwrap()), "{said}");
+    }
+    assert!(store.floe_mounts().is_empty());
+    assert!(!own.exists() && fs::read_dir(&live).unwrap().next().is_none());
+    assert_eq!(store.ok(["daemon", "stop"]), "");
+    store.ok(["daemon", "start"]);
+    assert!(store.floe_mounts().is_empty());
+}
+
+#[test]
+fn a_mount_that_cannot_be_restored_is_shown_and_tried_again() {
+    // Once it was a line in the log, and forgotten.
+    let store = with_workspace("w");
+    let live = store.mount("w");
+    fs::write(live.join("a"), "1").unwrap();
+    store.kill_daemon();
+    system("umount", ["-l".as_ref(), live.as_os_str()]);
+    fs::remove_dir(&live).unwrap();
+    fs::write(&live, "in the way").unwrap();
+    for _ in 0..2 {
+        let listed = store.run(["ws", "list"]).expect_code(0).errors();
+        assert!(listed.contains("is not mounted again"), "{listed}");
+        let status = store.json(["daemon", "status"]);
+        assert_eq!(status["unrestored"][0]["dir"], live.to_str().unwrap());
+        assert!(status["unrestored"][0]["error"].is_string());
+        store.stop_daemon();
+    }
+    fs::remove_file(&live).unwrap();
+    store.ok(["daemon", "start"]);
+    assert_eq!(fs::read(live.join("a")).unwrap(), b"1");
+    let status = store.json(["daemon", "status"]);
+    assert_eq!(status["unrestored"], serde_json::json!([]));
+
+    // It can be given up.
+    store.kill_daemon();
+    system("umount", ["-l".as_ref(), live.as_os_str()]);
+    fs::remove_dir(&live).unwrap();
+    fs::write(&live, "in the way").unwrap();
+    store.ok(on("umount", "w", &live).split_at(2).0);
+    fs::remove_file(&live).unwrap();
+    store.stop_daemon();
+    store.ok(["daemon", "start"]);
+    assert!(!live.exists());
 }
 
 #[test]

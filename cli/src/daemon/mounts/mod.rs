@@ -3,13 +3,14 @@
 //! A *slot* belongs to one workspace or snapshot and holds its open view, the session that serves
 //! it, and the directories it is on. The first directory starts a session (one superblock); each
 //! further one is a bind mount of it, so that locks and page cache stay one. Invariants:
-//! * a directory is in `Slot::dirs` and in the catalog's record of mounts, or in neither;
+//! * a directory is in the catalog's record of mounts and either in `Slot::dirs` or among
+//!   `unrestored`, or it is in none of them;
 //! * a slot has one session at most: a view's references belong to one kernel connection, so a
 //!   session that was unmounted lazily and is still used stands in the way of a new one;
 //! * a view is open as long as its slot has a session.
 //!
 //! Locks, in order: `slots` (short, never while the kernel works) or `reserved` (likewise); then
-//! one slot's `state`; then its `dirs`. A directory is reserved before a slot's
+//! one slot's `state`; then its `dirs`; then `unrestored`. A directory is reserved before a slot's
 //! state is locked, never after, and made, mounted on and removed only while it is reserved.
 //! Callbacks of a session only send on a channel.
 
@@ -30,6 +31,7 @@ use parking_lot::{Condvar, Mutex};
 use tracing::{info, warn};
 
 use crate::error::{ApiError, ErrorKind};
+pub(crate) use recover::{Cleaned, Unrestored, clean};
 use slot::{Key, Slot};
 use watch::Event;
 
@@ -79,6 +81,8 @@ pub(crate) struct Mounts {
     /// Directories that some request is mounting on at this moment.
     reserved: Mutex<HashSet<PathBuf>>,
     released: Condvar,
+    /// What a killed daemon had mounted and this one could not mount again.
+    unrestored: Mutex<Vec<Unrestored>>,
     events: Sender<Event>,
     next_session: AtomicU64,
     ending: AtomicBool,
@@ -93,6 +97,7 @@ impl Mounts {
             slots: Mutex::default(),
             reserved: Mutex::default(),
             released: Condvar::new(),
+            unrestored: Mutex::default(),
             events: events.clone(),
             next_session: AtomicU64::new(1),
             ending: AtomicBool::new(false),
@@ -133,18 +138,20 @@ impl Mounts {
         result.map(|()| on.dir.clone())
     }
 
-    /// Unmounts every directory of a workspace or snapshot, by any path. Returns them.
+    /// Unmounts every directory of a workspace or snapshot, by any path, and gives up those that
+    /// could not be restored. Returns them.
     pub(crate) fn umount(
         &self,
         target: &MountTarget,
         lazy: bool,
     ) -> Result<Vec<PathBuf>, ApiError> {
+        let given_up = self.give_up(&|record| record.target == *target)?;
         let Some(slot) = self.slots.lock().get(&Key::from(target)).cloned() else {
-            return Ok(Vec::new());
+            return Ok(given_up);
         };
         let freed = slot.umount_all(self, lazy);
         self.prune(&slot);
-        freed
+        freed.map(|freed| [given_up, freed].concat())
     }
 
     /// Unmounts one directory; `None` if nothing of this store is mounted there.
@@ -152,7 +159,7 @@ impl Mounts {
         // A directory of a dead file system cannot be resolved, only compared.
         let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
         let Some(slot) = self.slot_at(&dir) else {
-            return Ok(None);
+            return Ok(self.give_up(&|record| record.dir == dir)?.pop());
         };
         slot.umount(self, &dir, lazy)?;
         self.prune(&slot);
@@ -236,6 +243,9 @@ impl Mounts {
         if let Err(error) = self.store.record_mount(&record) {
             warn!(dir = %dir.display(), %error, "a killed daemon would not restore this mount");
         }
+        self.unrestored
+            .lock()
+            .retain(|unrestored| unrestored.record.dir != dir);
     }
 
     fn forget(&self, target: &MountTarget, dir: &Path) {

@@ -42,7 +42,10 @@ impl Mounts {
         if let Some(slot) = self.slot_at(place) {
             return slot.target != *target;
         }
-        self.clear_dead(place).is_err() || mount_at(place).is_ok_and(|found| found.is_some())
+        let waits = |record: &floe_fs::MountRecord| record.dir == place && record.target != *target;
+        self.unrestored.lock().iter().any(|it| waits(&it.record))
+            || self.clear_dead(place).is_err()
+            || mount_at(place).is_ok_and(|found| found.is_some())
     }
 
     /// Detaches a dead mount of this store that stands in the way. The directory is reserved.

@@ -20,7 +20,7 @@ mod watch;
 
 pub use error::MountError;
 pub use mount::{Mount, MountOptions};
-pub use stale::{detach as detach_stale, mount_at};
+pub use stale::mount_at;
 pub use table::{FoundMount, every_mount, floe_mounts};
 
 /// Generation of every inode: numbers are never reused, so it never changes.

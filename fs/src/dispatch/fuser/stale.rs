@@ -70,10 +70,7 @@ impl FoundMount {
 }
 
 /// Takes the topmost mount at a directory out of the way; that there is none is fine.
-///
-/// # Errors
-/// When the kernel refuses.
-pub fn detach(dir: &Path) -> io::Result<()> {
+pub(super) fn detach(dir: &Path) -> io::Result<()> {
     match rustix::mount::unmount(dir, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
         Err(Errno::INVAL | Errno::NOENT) => Ok(()),
         Err(Errno::PERM) => fusermount_unmount(dir, true),
