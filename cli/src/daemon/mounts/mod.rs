@@ -175,6 +175,12 @@ impl Mounts {
             .unwrap_or_default()
     }
 
+    /// What is mounted inside a workspace's or snapshot's mounts, by whomever; the deepest last.
+    pub(crate) fn inside(&self, target: &MountTarget) -> Result<Vec<PathBuf>, ApiError> {
+        let slot = self.slots.lock().get(&Key::from(target)).cloned();
+        slot.map_or_else(|| Ok(Vec::new()), |slot| slot.mounted_inside())
+    }
+
     /// Everything mounted, by directory.
     pub(crate) fn all(&self) -> Vec<(PathBuf, MountTarget)> {
         let mut all = Vec::new();

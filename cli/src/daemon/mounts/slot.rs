@@ -226,6 +226,17 @@ impl Slot {
         mounts.tidy(&dirs);
     }
 
+    /// What is mounted inside its mounts, by whomever; the deepest last.
+    pub(super) fn mounted_inside(&self) -> Result<Vec<PathBuf>, ApiError> {
+        let state = self.state.lock();
+        let Some(session) = &state.session else {
+            return Ok(Vec::new());
+        };
+        session.mount.mounted_inside().map_err(|error| {
+            ApiError::new(ErrorKind::Failed, "cannot read the table of mounts").caused_by(&error)
+        })
+    }
+
     /// Forgets directories that somebody unmounted or moved by other means.
     pub(super) fn reconcile(&self, mounts: &Mounts, present: &dyn Fn(&Path) -> bool) {
         let missing = |slot: &Self| -> Vec<PathBuf> {
