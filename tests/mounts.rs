@@ -1,5 +1,5 @@
 //! Mounts and what others do around them: other mounts over them, a killed daemon, a copied store,
-//! many commands at once.
+//! another mount namespace, many commands at once.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -220,6 +220,30 @@ fn a_mount_that_cannot_be_restored_is_shown_and_tried_again() {
     store.stop_daemon();
     store.ok(["daemon", "start"]);
     assert!(!live.exists());
+}
+
+#[test]
+fn a_daemon_in_another_mount_namespace_is_told() {
+    // Once the directory was printed, and was a plain one.
+    let store = with_workspace("w");
+    store.stop_daemon();
+    let command = store.command();
+    let mut elsewhere = Command::new("unshare");
+    elsewhere
+        .arg("-m")
+        .arg(command.get_program())
+        .args(command.get_args());
+    run(elsewhere.args(["daemon", "start"]), LIMIT).expect_code(0);
+    let dir = store.base().join("mnt/w");
+    let refused = store.fails(4, on("mount", "w", &dir)).errors();
+    assert!(refused.contains("another mount namespace"), "{refused}");
+    let pid = store.daemon().unwrap().pid().to_string();
+    assert!(refused.contains(&format!("(pid {pid})")), "{refused}");
+    let refused = store.fails(4, ["fork", "w", "f", "--mount"]).errors();
+    assert!(refused.contains("another mount namespace"), "{refused}");
+    store.ok(["daemon", "stop"]);
+    store.ok(on("mount", "w", &dir));
+    assert!(mounts::is_mounted(&dir));
 }
 
 #[test]

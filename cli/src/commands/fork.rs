@@ -1,10 +1,10 @@
 //! `floe fork`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::{Context, absolute};
+use super::{Context, absolute, here};
 use crate::error::ApiError;
 use crate::time;
 use crate::wire::{self, WirePath};
@@ -51,7 +51,8 @@ impl Fork {
             .next()
             .map(|dir| absolute(dir))
             .transpose()?;
-        let made = context.client()?.call(wire::Fork {
+        let mut client = context.client()?;
+        let made = client.call(wire::Fork {
             source: self.source.clone(),
             snapshot_only: false,
             name: self.name.clone(),
@@ -68,6 +69,10 @@ impl Fork {
                 None => PathBuf::from(&made.name),
             })
             .collect();
+        if self.mount.is_some() {
+            let dirs: Vec<&Path> = named.iter().map(|dir| &**dir).collect();
+            here::check(client.daemon_pid(), &dirs)?;
+        }
         let output = &context.output;
         if output.json {
             return match made.workspaces.as_slice() {

@@ -6,6 +6,7 @@ pub(crate) mod completions;
 pub(crate) mod daemon;
 pub(crate) mod doctor;
 pub(crate) mod fork;
+mod here;
 pub(crate) mod man;
 pub(crate) mod mount;
 pub(crate) mod rollback;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Context, absolute};
+use super::{Context, absolute, here};
 use crate::error::ApiError;
 use crate::wire::{self, WirePath};
 
@@ -38,13 +38,16 @@ impl Mount {
     /// When there is no such thing, or it cannot be mounted there.
     pub(crate) fn run(&self, context: &Context) -> Result<(), ApiError> {
         let dir = self.dir.as_deref().map(absolute).transpose()?;
-        let mounted = context.client()?.call(wire::Mount {
+        let mut client = context.client()?;
+        let mounted = client.call(wire::Mount {
             target: self.target.clone(),
             dir: dir.as_deref().map(WirePath::from),
         })?;
+        let dir = mounted.dir.to_path();
+        here::check(client.daemon_pid(), &[&dir])?;
         if context.output.json {
             return context.output.json(&mounted);
         }
-        context.output.paths([&*mounted.dir.to_path()])
+        context.output.paths([&*dir])
     }
 }
