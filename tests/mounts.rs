@@ -150,6 +150,27 @@ fn what_is_mounted_over_a_mount_stays() {
 }
 
 #[test]
+fn a_mount_over_a_directory_above_is_named() {
+    // Once this was an error of the system's and a hint that could not be followed.
+    let store = with_workspace("w");
+    let above = store.base().join("above");
+    let live = above.join("live");
+    store.ok(on("mount", "w", &live));
+    tmpfs(&above);
+    let hint = format!("`umount {}`", above.display());
+    let refused = store.fails(4, ["umount", "w"]).errors();
+    assert!(refused.contains(&hint), "{refused}");
+    let refused = store.fails(4, on("mount", "w", &live)).errors();
+    assert!(refused.contains(&hint), "{refused}");
+    assert!(!live.exists());
+    let refused = store.fails(4, ["daemon", "stop"]).errors();
+    assert!(refused.contains(&hint), "{refused}");
+    system("umount", [&above]);
+    store.ok(["daemon", "stop"]);
+    assert!(!mounts::is_mounted(&live));
+}
+
+#[test]
 fn stopping_a_daemon_that_leaves_a_covered_mount_is_an_error() {
     let store = with_workspace("w");
     let (live, other) = (store.mount("w"), store.mount("w"));

@@ -191,10 +191,10 @@ impl From<MountError> for ApiError {
                     shell_word(&dir.to_string_lossy())
                 ))
             }
-            MountError::Covered { dir } => {
+            MountError::Covered { by, .. } => {
                 Self::from_error(ErrorKind::Conflict, &error).hint(format!(
                     "unmount that first: `umount {}`",
-                    shell_word(&dir.to_string_lossy())
+                    shell_word(&by.to_string_lossy())
                 ))
             }
             MountError::NoDevice(_)

@@ -9,13 +9,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use floe_fs::dispatch::fuser::{every_mount, floe_mounts};
+use floe_fs::dispatch::fuser::{MountError, every_mount, floe_mounts};
 use floe_fs::id::{SnapshotId, WorkspaceId};
 use floe_fs::{MountRecord, MountTarget, OpenError, Store};
 use tracing::{debug, info, warn};
 
 use super::{Mounts, Subject, dir};
-use crate::error::{ApiError, ErrorKind, shell_word};
+use crate::error::{ApiError, ErrorKind};
 
 /// How long mounts of a daemon that was just killed may go on answering: the kernel gives up the
 /// lock of the store and the FUSE devices one after the other.
@@ -60,7 +60,7 @@ fn sweep(store_id: &str, recorded: &HashSet<PathBuf>) -> io::Result<Cleaned> {
                     Err(error) => left.push((dir.clone(), stays(dir, &error))),
                 },
                 Ok(true) => dying |= recorded.contains(dir),
-                Ok(false) => left.push((dir.clone(), covered(dir))),
+                Ok(false) => left.push((dir.clone(), MountError::covered(dir).into())),
                 // Inside another dead mount, with which it goes.
                 Err(error) => {
                     debug!(dir = %dir.display(), %error, "cannot be looked at");
@@ -88,15 +88,6 @@ fn sweep(store_id: &str, recorded: &HashSet<PathBuf>) -> io::Result<Cleaned> {
 fn stays(dir: &Path, error: &io::Error) -> ApiError {
     let what = format!("the dead mount on '{}' cannot be detached", dir.display());
     ApiError::new(ErrorKind::Failed, what).caused_by(error)
-}
-
-/// The error for a mount with another one over it.
-fn covered(dir: &Path) -> ApiError {
-    let what = format!("something else is mounted over '{}'", dir.display());
-    ApiError::new(ErrorKind::Conflict, what).hint(format!(
-        "unmount that first: `umount {}`",
-        shell_word(&dir.to_string_lossy())
-    ))
 }
 
 /// Detaches what a killed daemon of a store left mounted, and forgets it; for when no daemon runs.
@@ -207,7 +198,7 @@ impl Mounts {
             });
             found.retain(|mount| mount.dir == record.dir);
             if !found.is_empty() && found.iter().all(|mount| !is_seen(mount)) {
-                return Err(covered(&record.dir));
+                return Err(MountError::covered(&record.dir).into());
             }
             self.unrestored.lock().retain(|it| it.record != record);
             self.forget(&record.target, &record.dir);

@@ -108,10 +108,7 @@ impl Slot {
             && let Some(session) = &state.session
             && session.mount.directories().iter().any(|at| at == dir)
         {
-            return Err(MountError::Covered {
-                dir: dir.to_owned(),
-            }
-            .into());
+            return Err(MountError::covered(dir).into());
         }
         state.settle(mounts, END_WAIT);
         match &state.session {

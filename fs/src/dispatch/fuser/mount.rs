@@ -299,10 +299,14 @@ impl Mount {
             source,
         };
         // Something else may have been mounted over it, which is not ours to remove.
-        if !self.owns(CWD, dir).map_err(failed)? {
+        let owns = match self.owns(CWD, dir) {
+            // Over a directory above it.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            other => other,
+        };
+        if !owns.map_err(failed)? {
             if self.mounts().iter().any(|mount| mount.dir == dir) {
-                let dir = dir.to_owned();
-                return Err(MountError::Covered { dir });
+                return Err(MountError::covered(dir));
             }
             return Err(failed(rustix::io::Errno::INVAL.into()));
         }

@@ -4,7 +4,7 @@
 //! mounted over it is not ours, and a mount that answers has a server.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{AtFlags, CWD, Statx, StatxAttributes, StatxFlags};
@@ -96,6 +96,13 @@ pub fn mount_at(dir: &Path) -> io::Result<Option<FoundMount>> {
     Ok(here.find(|mount| mount.is(&stat)))
 }
 
+/// Where the mount is that one finds at a directory, or would find if the directory were there.
+pub(super) fn covering(dir: &Path) -> PathBuf {
+    let root = StatxAttributes::MOUNT_ROOT;
+    let is_root = |at: &&Path| look(at).is_ok_and(|stat| stat.stx_attributes.contains(root));
+    dir.ancestors().find(is_root).unwrap_or(dir).to_owned()
+}
+
 /// What the kernel knows of a directory without asking the file system, whose server may be gone.
 fn look(dir: &Path) -> rustix::io::Result<Statx> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
@@ -115,6 +122,7 @@ mod tests {
         let proc = mount_at(Path::new("/proc")).unwrap().unwrap();
         assert_eq!(proc.kind, "proc");
         assert!(proc.is_on_top().unwrap() && !proc.is_dead());
+        assert_eq!(covering(Path::new("/proc/none/x")), Path::new("/proc"));
         // Another mount at the same place is not this one.
         let covered = FoundMount {
             id: proc.id + 1_000_000,
