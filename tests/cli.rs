@@ -88,7 +88,10 @@ fn json_has_the_documented_keys() {
     assert_eq!(back["to"], first["id"]);
 
     let status = store.json(["daemon", "status"]);
-    assert_keys(&status, &["pid", "store", "version", "mounts"]);
+    assert_keys(
+        &status,
+        &["pid", "store", "version", "mounts", "unrestored"],
+    );
     assert_eq!(status["store"], store.store_dir().to_str().unwrap());
     assert_eq!(status["mounts"][0]["workspace"], "w");
     assert_eq!(status["mounts"][0]["read_only"], false);
@@ -354,8 +357,11 @@ fn a_mount_directory_may_have_any_name() {
     ];
     for name in names {
         let dir = store.base().join("mnt").join(OsStr::from_bytes(name));
-        store.ok([OsString::from("mount"), "w".into(), dir.clone().into()]);
+        let mounted = store.run([OsString::from("mount"), "w".into(), dir.clone().into()]);
         assert!(mounts::is_mounted(&dir), "{dir:?}");
+        // Once control characters and other bytes were escaped, and `cd "$(floe mount w)"` failed.
+        let line = [dir.as_os_str().as_bytes(), b"\n"].concat();
+        assert_eq!(mounted.expect_code(0).stdout, line);
         fs::write(dir.join("a"), name).unwrap();
         assert_eq!(fs::read(dir.join("a")).unwrap(), name);
         let status = store.json(["daemon", "status"]);

@@ -5,13 +5,17 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
+use std::time::Duration;
 
+use floe_harness::command::run;
 use floe_harness::python::{Failure, Python, path};
-use floe_harness::{Load, Operations, ScanOptions, TestStore, Tree};
+use floe_harness::{Load, Operations, ScanOptions, TestStore, Tree, mounts};
 
 const LARGE: usize = 300_000;
+const LIMIT: Duration = Duration::from_secs(60);
 
 fn mounted() -> (TestStore, PathBuf) {
     let store = TestStore::new();
@@ -373,6 +377,39 @@ fn an_unmounted_workspace_and_a_workspace_with_a_fork_roll_back_alone() {
     assert_eq!(fs::read(fork.join("a")).unwrap(), b"1");
     fs::write(fork.join("a"), "3").unwrap();
     assert_eq!(fs::read(live.join("a")).unwrap(), b"1");
+}
+
+#[test]
+fn a_rollback_that_would_detach_what_is_mounted_inside_is_refused() {
+    // Once the kernel dropped all names of the workspace, and with them what was mounted there.
+    let (store, live) = mounted();
+    store.ok(["ws", "create", "v"]);
+    fs::create_dir(live.join("a dir")).unwrap();
+    fs::create_dir(live.join("v")).unwrap();
+    store.ok(["snapshot", "w", "--name", "s"]);
+    fs::write(live.join("later"), "").unwrap();
+    let (tmpfs, inner) = (live.join("a dir"), live.join("v"));
+    let mut mount = Command::new("mount");
+    mount.args(["-t", "tmpfs", "none"]).arg(&tmpfs);
+    run(&mut mount, LIMIT).expect_code(0);
+    store.ok(["mount", "v", inner.to_str().unwrap()]);
+    let snapshots = store.json(["snap", "list"]);
+
+    let refused = store.fails(4, ["rollback", "w", "s"]).errors();
+    for dir in [&tmpfs, &inner] {
+        assert!(refused.contains(dir.to_str().unwrap()), "{refused}");
+        assert!(mounts::is_mounted(dir), "{}", dir.display());
+    }
+    let hint = format!("`umount {} '{}'`", inner.display(), tmpfs.display());
+    assert!(refused.contains(&hint), "{refused}");
+    assert_eq!(store.json(["snap", "list"]), snapshots);
+    assert!(live.join("later").exists());
+
+    // The hint is all it takes.
+    let mut umount = Command::new("umount");
+    run(umount.arg(&inner).arg(&tmpfs), LIMIT).expect_code(0);
+    store.ok(["rollback", "w", "s"]);
+    assert!(!live.join("later").exists());
 }
 
 #[test]

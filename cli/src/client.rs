@@ -8,6 +8,7 @@ use crate::daemon::spawn::{self, Started};
 use crate::error::{ApiError, ErrorKind};
 use crate::store_dir::StoreDir;
 use crate::wire::line::{self, LineError, REPLY_BYTES_MAX};
+use crate::wire::records::Unrestored;
 use crate::wire::{Call, FirstLine, Greeting, Progress, Reply};
 
 /// How long to wait for another process that is just starting or ending a daemon.
@@ -21,6 +22,7 @@ pub struct Client {
     buffer: Vec<u8>,
     greeting: Greeting,
     store: StoreDir,
+    unrestored: Vec<Unrestored>,
 }
 
 impl Client {
@@ -58,6 +60,7 @@ impl Client {
             buffer,
             greeting,
             store: store.clone(),
+            unrestored: Vec::new(),
         }))
     }
 
@@ -89,14 +92,17 @@ impl Client {
         let mut pause = Duration::from_millis(10);
         loop {
             let started = spawn::start(store)?;
-            if let Some(client) = Self::connect(store)? {
+            if let Some(mut client) = Self::connect(store)? {
+                if let Started::Ready(unrestored) = started {
+                    client.unrestored = unrestored;
+                }
                 return Ok(client);
             }
             // Whoever holds the lock is starting (its socket will appear) or ending (the lock
             // will become free); anything else is the end of it.
             let error = match started {
                 Started::Refused(error) => error,
-                Started::Ready => ApiError::new(
+                Started::Ready(_) => ApiError::new(
                     ErrorKind::DaemonUnreachable,
                     "the daemon ended right after it started",
                 )
@@ -111,6 +117,13 @@ impl Client {
             std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(200));
         }
+    }
+
+    /// What a killed daemon had mounted and the one that was just started for this connection
+    /// could not mount again.
+    #[must_use]
+    pub fn unrestored(&self) -> &[Unrestored] {
+        &self.unrestored
     }
 
     /// The daemon's process.

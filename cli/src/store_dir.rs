@@ -3,7 +3,8 @@
 //! ```text
 //! <store>/run/daemon.sock   the daemon's socket
 //! <store>/run/daemon.log    its log, with the one before in daemon.log.1
-//! <store>/mnt/NAME          where a workspace is mounted when no directory is given
+//! <store>/mnt/NAME          where a workspace is mounted when no directory is given (NAME@2 and so
+//!                           on if another has that place)
 //! <store>/mnt/@ID           the same for a snapshot
 //! ```
 //! Everything else in it belongs to `floe-fs`.

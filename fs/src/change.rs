@@ -194,8 +194,16 @@ pub enum Row {
         workspace: Option<WorkspaceId>,
         snapshot: Option<SnapshotId>,
     },
-    /// Forgets a mount.
-    DropMount { dir: Vec<u8> },
+    /// Forgets the mount of this there; one of something else stays.
+    DropMount {
+        dir: Vec<u8>,
+        workspace: Option<WorkspaceId>,
+        snapshot: Option<SnapshotId>,
+    },
+    /// Forgets every mount.
+    DropMounts,
+    /// Remembers where the store is.
+    SetPlace { place: String },
 }
 
 /// Row operations that take effect together.

@@ -1,12 +1,11 @@
 //! `floe fork`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::{Context, absolute};
+use super::{Context, absolute, here};
 use crate::error::ApiError;
-use crate::output::printable;
 use crate::time;
 use crate::wire::{self, WirePath};
 
@@ -52,7 +51,8 @@ impl Fork {
             .next()
             .map(|dir| absolute(dir))
             .transpose()?;
-        let made = context.client()?.call(wire::Fork {
+        let mut client = context.client()?;
+        let made = client.call(wire::Fork {
             source: self.source.clone(),
             snapshot_only: false,
             name: self.name.clone(),
@@ -60,6 +60,19 @@ impl Fork {
             mount: self.mount.is_some(),
             dir: dir.as_deref().map(WirePath::from),
         })?;
+        // What is printed: directories, or else names.
+        let named: Vec<PathBuf> = made
+            .workspaces
+            .iter()
+            .map(|made| match made.mounts.first() {
+                Some(dir) => dir.to_path(),
+                None => PathBuf::from(&made.name),
+            })
+            .collect();
+        if self.mount.is_some() {
+            let dirs: Vec<&Path> = named.iter().map(|dir| &**dir).collect();
+            here::check(client.daemon_pid(), &dirs)?;
+        }
         let output = &context.output;
         if output.json {
             return match made.workspaces.as_slice() {
@@ -67,15 +80,7 @@ impl Fork {
                 all => output.json(&all),
             };
         }
-        let mut text = String::new();
-        for workspace in &made.workspaces {
-            match workspace.mounts.first() {
-                Some(dir) => text.push_str(&printable(&dir.to_string())),
-                None => text.push_str(&workspace.name),
-            }
-            text.push('\n');
-        }
-        output.text(&text)?;
+        output.paths(named.iter().map(|it| &**it))?;
         let count = made.workspaces.len();
         let forks = if count == 1 {
             "1 fork".to_owned()

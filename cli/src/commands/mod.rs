@@ -6,6 +6,7 @@ pub(crate) mod completions;
 pub(crate) mod daemon;
 pub(crate) mod doctor;
 pub(crate) mod fork;
+mod here;
 pub(crate) mod man;
 pub(crate) mod mount;
 pub(crate) mod rollback;
@@ -22,8 +23,9 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::client::Client;
 use crate::error::{ApiError, ErrorKind};
-use crate::output::{ColorWhen, Output};
+use crate::output::{ColorWhen, Output, printable};
 use crate::store_dir::StoreDir;
+use crate::wire::records::Unrestored;
 
 /// Snapshots and forks of workspaces for AI agents
 ///
@@ -169,12 +171,19 @@ impl Context {
         })
     }
 
-    /// A connection to the daemon, which is started if need be.
+    /// A connection to the daemon, which is started if need be. Says which mounts a new one could
+    /// not restore.
     ///
     /// # Errors
     /// When it cannot be reached or started.
     pub(crate) fn client(&self) -> Result<Client, ApiError> {
-        Client::connect_or_start(&self.store)
+        let client = Client::connect_or_start(&self.store)?;
+        for Unrestored { dir, error } in client.unrestored() {
+            self.output.note(&printable(&format!(
+                "warning: '{dir}' is not mounted again: {error}"
+            )));
+        }
+        Ok(client)
     }
 }
 

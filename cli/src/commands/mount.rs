@@ -4,16 +4,16 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Context, absolute};
+use super::{Context, absolute, here};
 use crate::error::ApiError;
-use crate::output::printable;
 use crate::wire::{self, WirePath};
 
 /// Mount a workspace, or a snapshot read-only, and print the directory
 ///
 /// The directory is made if it is missing. Without one the mount is at STORE/mnt/WORKSPACE, or
-/// STORE/mnt/@ID for a snapshot: a place that only the owner of the store can reach. A mount made
-/// by root can be used by every user; name a directory that they can reach.
+/// STORE/mnt/@ID for a snapshot, or beside it if that is taken: a place that only the owner of the
+/// store can reach. A mount made by root can be used by every user; name a directory that they can
+/// reach.
 ///
 /// Mounting what is mounted there already changes nothing. A workspace may be mounted on several
 /// directories. A name that a workspace and a snapshot both have means the workspace.
@@ -38,13 +38,16 @@ impl Mount {
     /// When there is no such thing, or it cannot be mounted there.
     pub(crate) fn run(&self, context: &Context) -> Result<(), ApiError> {
         let dir = self.dir.as_deref().map(absolute).transpose()?;
-        let mounted = context.client()?.call(wire::Mount {
+        let mut client = context.client()?;
+        let mounted = client.call(wire::Mount {
             target: self.target.clone(),
             dir: dir.as_deref().map(WirePath::from),
         })?;
+        let dir = mounted.dir.to_path();
+        here::check(client.daemon_pid(), &[&dir])?;
         if context.output.json {
             return context.output.json(&mounted);
         }
-        context.output.line(printable(&mounted.dir.to_string()))
+        context.output.paths([&*dir])
     }
 }

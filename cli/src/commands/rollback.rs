@@ -11,7 +11,7 @@ use crate::wire;
 ///
 /// Where it is mounted, names and contents change at once; open files keep working or fail with
 /// ESTALE. The state before is kept as an automatic snapshot, whose id is printed, so that a
-/// rollback can be undone by another.
+/// rollback can be undone by another. Refused while something is mounted inside the workspace.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
@@ -30,7 +30,7 @@ impl Rollback {
     /// Carries it out.
     ///
     /// # Errors
-    /// When the workspace or the snapshot does not exist.
+    /// When the workspace or the snapshot does not exist, or something is mounted inside.
     pub(crate) fn run(&self, context: &Context) -> Result<(), ApiError> {
         let done = context.client()?.call(wire::Rollback {
             workspace: self.workspace.clone(),

@@ -25,6 +25,7 @@ use crate::error::{ApiError, ErrorKind};
 use crate::output::Output;
 use crate::store_dir::StoreDir;
 use mounts::Mounts;
+pub(crate) use mounts::{Cleaned, clean};
 use spawn::Outcome;
 
 /// What the handlers work on.
@@ -66,6 +67,7 @@ pub fn run(store_dir: &StoreDir, detached: bool, output: &Output) -> ExitCode {
     if detached {
         announce(&Outcome::Ready {
             pid: std::process::id(),
+            unrestored: handlers::unrestored(&running.daemon),
         });
     }
     let reason = running

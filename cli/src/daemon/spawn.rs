@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{ApiError, ErrorKind};
 use crate::store_dir::StoreDir;
+use crate::wire::records::Unrestored;
 
 /// The line a starting daemon writes.
 #[derive(Debug, Serialize, Deserialize)]
@@ -20,6 +21,8 @@ pub enum Outcome {
     Ready {
         /// Its process.
         pid: u32,
+        /// Mounts of a killed daemon that it could not make again.
+        unrestored: Vec<Unrestored>,
     },
     /// It cannot.
     Refused(ApiError),
@@ -28,8 +31,8 @@ pub enum Outcome {
 /// How starting a daemon went.
 #[derive(Debug)]
 pub enum Started {
-    /// The new daemon serves.
-    Ready,
+    /// The new daemon serves, but could not make these mounts again.
+    Ready(Vec<Unrestored>),
     /// It said why it cannot. A conflict means that another process has the store.
     Refused(ApiError),
 }
@@ -66,7 +69,7 @@ pub fn start(store: &StoreDir) -> Result<Started, ApiError> {
             .map_err(|error| failed("cannot hear from the new daemon", &error))?;
     }
     match serde_json::from_str(&line) {
-        Ok(Outcome::Ready { .. }) => Ok(Started::Ready),
+        Ok(Outcome::Ready { unrestored, .. }) => Ok(Started::Ready(unrestored)),
         Ok(Outcome::Refused(error)) => {
             child
                 .wait()

@@ -191,6 +191,12 @@ impl From<MountError> for ApiError {
                     shell_word(&dir.to_string_lossy())
                 ))
             }
+            MountError::Covered { by, .. } => {
+                Self::from_error(ErrorKind::Conflict, &error).hint(format!(
+                    "unmount that first: `umount {}`",
+                    shell_word(&by.to_string_lossy())
+                ))
+            }
             MountError::NoDevice(_)
             | MountError::Directory { .. }
             | MountError::Mount { .. }

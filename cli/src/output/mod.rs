@@ -8,6 +8,7 @@ mod layout;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -97,9 +98,28 @@ impl Output {
     /// # Errors
     /// When stdout cannot be written; [`ErrorKind::OutputClosed`] when its reader went away.
     pub fn text(&self, text: &str) -> Result<(), ApiError> {
+        self.bytes(text.as_bytes())
+    }
+
+    /// Prints paths on stdout, one a line: as they are, so that `cd "$(floe mount web)"` works
+    /// whatever they are called; on a terminal with control characters escaped.
+    ///
+    /// # Errors
+    /// As [`Output::text`].
+    pub fn paths<'a>(&self, paths: impl IntoIterator<Item = &'a Path>) -> Result<(), ApiError> {
+        let terminal = io::stdout().is_terminal();
+        let mut bytes = Vec::new();
+        for path in paths {
+            bytes.extend(shown_path(path, terminal));
+            bytes.push(b'\n');
+        }
+        self.bytes(&bytes)
+    }
+
+    fn bytes(&self, bytes: &[u8]) -> Result<(), ApiError> {
         let mut stdout = io::stdout().lock();
         stdout
-            .write_all(text.as_bytes())
+            .write_all(bytes)
             .and_then(|()| stdout.flush())
             .map_err(|error| {
                 let kind = match error.kind() {
@@ -218,6 +238,14 @@ pub fn report_usage(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1))
 }
 
+fn shown_path(path: &Path, terminal: bool) -> Vec<u8> {
+    if terminal {
+        printable(&path.to_string_lossy()).into_bytes()
+    } else {
+        path.as_os_str().as_bytes().to_vec()
+    }
+}
+
 fn error_json(error: &ApiError) -> String {
     serde_json::to_string(error).unwrap_or_else(|_| r#"{"error":"internal"}"#.to_owned())
 }
@@ -255,6 +283,13 @@ fn complete_hint(hint: &str, store_flag: Option<&Path>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn paths_are_escaped_for_a_terminal_only() {
+        let path = Path::new(std::ffi::OsStr::from_bytes(b"/a\n\xff"));
+        assert_eq!(shown_path(path, false), b"/a\n\xff");
+        assert_eq!(shown_path(path, true), "/a\\n\u{fffd}".as_bytes());
+    }
 
     #[test]
     fn hints_name_the_store_only_if_the_user_had_to() {

@@ -132,6 +132,19 @@ pub struct DaemonStatus {
     pub started_at: String,
     /// Everything it has mounted.
     pub mounts: Vec<Mounted>,
+    /// What a killed daemon had mounted and this one could not mount again. It is tried again when
+    /// the next one starts, until it is unmounted.
+    #[serde(default)]
+    pub unrestored: Vec<Unrestored>,
+}
+
+/// A mount that could not be restored.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unrestored {
+    /// The directory.
+    pub dir: WirePath,
+    /// Why it is not mounted, in one line.
+    pub error: String,
 }
 
 /// The daemon is about to end.

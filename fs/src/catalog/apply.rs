@@ -250,7 +250,20 @@ fn apply_store_row(connection: &Connection, row: &Row) -> rusqlite::Result<usize
             workspace.map(|id| int(id.0)),
             snapshot.as_ref().map(|id| id.as_str()),
         ]),
-        Row::DropMount { dir } => prepare("DELETE FROM mount WHERE dir = ?1")?.execute([dir]),
+        Row::DropMount {
+            dir,
+            workspace,
+            snapshot,
+        } => prepare("DELETE FROM mount WHERE dir = ?1 AND workspace IS ?2 AND snapshot IS ?3")?
+            .execute(params![
+                dir,
+                workspace.map(|id| int(id.0)),
+                snapshot.as_ref().map(|id| id.as_str()),
+            ]),
+        Row::DropMounts => prepare("DELETE FROM mount")?.execute([]),
+        Row::SetPlace { place } => {
+            prepare("INSERT OR REPLACE INTO meta VALUES ('place',?1)")?.execute([place])
+        }
         _ => unreachable!("every other row is applied by the functions above"),
     }
 }

@@ -112,6 +112,16 @@ impl Catalog {
         summary(&self.reader())
     }
 
+    /// Where the store was when it was last opened.
+    pub(crate) fn place(&self) -> Result<Option<String>, CatalogError> {
+        self.reader()
+            .query_row("SELECT value FROM meta WHERE key = 'place'", [], |row| {
+                row.get(0)
+            })
+            .optional()
+            .map_err(CatalogError::during("reading where the store was"))
+    }
+
     /// A counter kept in `meta`; 0 when it was never written.
     pub(crate) fn counter(&self, key: &str) -> Result<u64, CatalogError> {
         let during = "reading a counter";

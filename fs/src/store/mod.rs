@@ -12,6 +12,7 @@ mod fork;
 mod import;
 mod mounts;
 mod open;
+mod place;
 mod rollback;
 mod snapshots;
 mod types;

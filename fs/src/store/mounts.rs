@@ -2,12 +2,13 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::Store;
 use super::types::{MountRecord, MountTarget};
 use crate::catalog::CatalogError;
 use crate::change::{Change, Row};
+use crate::id::{SnapshotId, WorkspaceId};
 
 impl Store {
     /// Remembers a mount, in place of another at the same directory.
@@ -15,10 +16,7 @@ impl Store {
     /// # Errors
     /// When the catalog cannot be changed.
     pub fn record_mount(&self, mount: &MountRecord) -> Result<(), CatalogError> {
-        let (workspace, snapshot) = match &mount.target {
-            MountTarget::Workspace(id) => (Some(*id), None),
-            MountTarget::Snapshot(id) => (None, Some(id.clone())),
-        };
+        let (workspace, snapshot) = columns(&mount.target);
         let dir = mount.dir.as_os_str().as_bytes().to_vec();
         self.core.catalog.apply(&Change::from(Row::PutMount {
             dir,
@@ -27,15 +25,19 @@ impl Store {
         }))
     }
 
-    /// Forgets a mount; one that is not known is fine.
+    /// Forgets a mount. One that is not known is fine, and one of something else at the same
+    /// directory stays: it may have been made meanwhile.
     ///
     /// # Errors
     /// When the catalog cannot be changed.
-    pub fn forget_mount(&self, dir: &Path) -> Result<(), CatalogError> {
-        let dir = dir.as_os_str().as_bytes().to_vec();
-        self.core
-            .catalog
-            .apply(&Change::from(Row::DropMount { dir }))
+    pub fn forget_mount(&self, mount: &MountRecord) -> Result<(), CatalogError> {
+        let (workspace, snapshot) = columns(&mount.target);
+        let dir = mount.dir.as_os_str().as_bytes().to_vec();
+        self.core.catalog.apply(&Change::from(Row::DropMount {
+            dir,
+            workspace,
+            snapshot,
+        }))
     }
 
     /// Mounts that were recorded and not forgotten.
@@ -56,5 +58,12 @@ impl Store {
             })
         });
         Ok(records.collect())
+    }
+}
+
+fn columns(target: &MountTarget) -> (Option<WorkspaceId>, Option<SnapshotId>) {
+    match target {
+        MountTarget::Workspace(id) => (Some(*id), None),
+        MountTarget::Snapshot(id) => (None, Some(id.clone())),
     }
 }

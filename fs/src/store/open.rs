@@ -11,6 +11,7 @@ use rustix::fs::FlockOperation;
 use thiserror::Error;
 
 use super::chores::Chores;
+use super::place::{Place, settle_in};
 use super::types::{StoreInfo, rfc3339};
 use super::{Store, control};
 use crate::catalog::{APPLICATION_ID, Catalog, CatalogError, FORMAT, size_on_disk};
@@ -340,6 +341,8 @@ impl Store {
             dir: dir.clone(),
             source: Box::new(source),
         })?;
+        let place = Place::of(&dir).map_err(access("look at", &dir))?;
+        settle_in(&core.catalog, &place).map_err(catalog_error)?;
         let chores = Chores::start(&core).map_err(access("start a thread for", &dir))?;
         core.later(Chore::Release);
         Ok(Arc::new(Self {

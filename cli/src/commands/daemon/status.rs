@@ -60,6 +60,15 @@ impl Status {
             text.push('\n');
             text.push_str(&table(&["WHAT", "ACCESS", "DIRECTORY"], &rows));
         }
+        if !status.unrestored.is_empty() {
+            let rows: Vec<Vec<String>> = status
+                .unrestored
+                .into_iter()
+                .map(|it| vec![printable(&it.dir.to_string()), printable(&it.error)])
+                .collect();
+            text.push('\n');
+            text.push_str(&table(&["NOT MOUNTED AGAIN", "WHY"], &rows));
+        }
         context.output.text(&text)
     }
 }

@@ -1,6 +1,6 @@
 //! `floe daemon stop`.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -9,16 +9,22 @@ use serde::Serialize;
 
 use crate::client::Client;
 use crate::commands::Context;
+use crate::daemon::{self, Cleaned};
 use crate::error::{ApiError, ErrorKind};
-use crate::wire;
+use crate::output::printable;
+use crate::wire::{self, WirePath};
 
 /// How long the daemon may take to unmount everything.
 const END_WAIT: Duration = Duration::from_secs(90);
+/// How long another process that has the store open, such as a daemon that is starting or ending,
+/// is waited for.
+const OTHER_WAIT: Duration = Duration::from_secs(10);
 
 /// Unmount everything and end the daemon, and wait until it is gone
 ///
-/// Nothing is lost. What programs still use is detached and ends with them. If no daemon runs
-/// there is nothing to do.
+/// Nothing is lost. What programs still use is detached and ends with them. If no daemon runs, the
+/// dead mounts of one that was killed are detached; they are not mounted again later. A mount that
+/// something else is mounted over stays, and the command ends with status 4.
 #[derive(Args, Debug)]
 pub(crate) struct Stop {}
 
@@ -26,30 +32,89 @@ pub(crate) struct Stop {}
 struct Stopped {
     stopped: bool,
     pid: Option<u32>,
+    /// Dead mounts that were detached.
+    detached: Vec<WirePath>,
 }
 
 impl Stop {
     /// Carries it out.
     ///
     /// # Errors
-    /// When it runs and does not end.
+    /// When it runs and does not end, or a mount stays.
     pub(crate) fn run(&self, context: &Context) -> Result<(), ApiError> {
-        let pid = match Client::connect_any_version(&context.store)? {
-            Some(client) => Some(stop(client)?),
-            None => None,
-        };
-        if context.output.json {
-            return context.output.json(&Stopped {
+        let (pid, cleaned) = end(context)?;
+        let output = &context.output;
+        if let Some(error) = left(&cleaned) {
+            return Err(error);
+        }
+        if output.json {
+            return output.json(&Stopped {
                 stopped: pid.is_some(),
                 pid,
+                detached: cleaned.detached.iter().map(|dir| (&**dir).into()).collect(),
             });
         }
         match pid {
-            Some(pid) => context.output.note(&format!("process {pid} ended")),
-            None => context.output.note("it was not running"),
+            Some(pid) => output.note(&format!("process {pid} ended")),
+            None => output.note("it was not running"),
+        }
+        for dir in &cleaned.detached {
+            let dir = printable(&dir.to_string_lossy());
+            output.note(&format!("detached the dead mount on {dir}"));
         }
         Ok(())
     }
+}
+
+/// Ends the daemon, if one runs, and detaches what is left of it or of one before.
+fn end(context: &Context) -> Result<(Option<u32>, Cleaned), ApiError> {
+    let give_up = Instant::now() + OTHER_WAIT;
+    let mut pid = None;
+    loop {
+        if let Some(client) = Client::connect_any_version(&context.store)? {
+            pid = Some(stop(client)?);
+        }
+        match daemon::clean(context.store.path()) {
+            Ok(cleaned) => return Ok((pid, cleaned)),
+            // Somebody starts or ends one at this moment.
+            Err(error) if error.kind == ErrorKind::Conflict && Instant::now() < give_up => {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            Err(error) if error.kind == ErrorKind::Conflict => return Err(error),
+            // What cannot be opened has no daemon either.
+            Err(error) => {
+                let reasons = [vec![error.error], error.causes].concat().join(": ");
+                context.output.note(&printable(&format!(
+                    "warning: cannot look for mounts that were left: {reasons}"
+                )));
+                return Ok((pid, Cleaned::default()));
+            }
+        }
+    }
+}
+
+/// The error that names all mounts that stay.
+fn left(cleaned: &Cleaned) -> Option<ApiError> {
+    let (_, first) = cleaned.left.first()?;
+    let count = cleaned.left.len();
+    let mounts = if count == 1 { "mount" } else { "mounts" };
+    let what =
+        format!("the daemon does not run, but {count} dead {mounts} of it cannot be removed");
+    let mut error = ApiError::new(first.kind, what);
+    error.causes = cleaned
+        .left
+        .iter()
+        .map(|(_, why)| {
+            [vec![why.error.clone()], why.causes.clone()]
+                .concat()
+                .join(": ")
+        })
+        .collect();
+    error.hint = first
+        .hint
+        .as_ref()
+        .map(|hint| format!("{hint}; then stop again with `floe daemon stop`"));
+    Some(error)
 }
 
 fn stop(mut client: Client) -> Result<u32, ApiError> {

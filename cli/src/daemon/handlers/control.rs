@@ -7,7 +7,7 @@ use floe_fs::MountTarget;
 
 use super::Daemon;
 use crate::error::ApiError;
-use crate::wire::records::{DaemonStatus, Mounted, Stopping};
+use crate::wire::records::{DaemonStatus, Mounted, Stopping, Unrestored};
 use crate::wire::{Status, Stop, WirePath};
 
 /// Says who the daemon is and what is mounted.
@@ -40,7 +40,18 @@ pub fn status(daemon: &Daemon, _: &Status) -> Result<DaemonStatus, ApiError> {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         started_at: daemon.started_at.clone(),
         mounts: daemon.mounts.all().into_iter().map(mounted).collect(),
+        unrestored: unrestored(daemon),
     })
+}
+
+/// What could not be mounted again.
+pub(crate) fn unrestored(daemon: &Daemon) -> Vec<Unrestored> {
+    let all = daemon.mounts.unrestored().into_iter();
+    all.map(|it| Unrestored {
+        dir: WirePath::from(&*it.record.dir),
+        error: [vec![it.error.error], it.error.causes].concat().join(": "),
+    })
+    .collect()
 }
 
 /// Begins the daemon's end. The answer leaves before it.

@@ -7,6 +7,7 @@ mod snapshots;
 mod store;
 mod workspaces;
 
+pub(crate) use control::unrestored;
 pub use control::{status, stop};
 pub use mounts::{mount, umount};
 pub use snapshots::{fork, list_snapshots, rollback, show_snapshot, snapshot};

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use floe_fs::id::{SnapshotName, WorkspaceName};
-use floe_fs::{ForkSource, SnapshotFilter, SnapshotOptions, WorkspaceInfo};
+use floe_fs::{ForkSource, MountTarget, SnapshotFilter, SnapshotOptions, WorkspaceInfo};
 
 use super::super::mounts::Subject;
 use super::{Daemon, shown, subject};
-use crate::error::{ApiError, ErrorKind};
+use crate::error::{ApiError, ErrorKind, shell_word};
 use crate::wire::records::{Forked, RolledBack, Snapshot};
 use crate::wire::{Fork, ListSnapshots, Rollback, ShowSnapshot, TakeSnapshot, WirePath};
 
@@ -121,8 +121,14 @@ fn fork_names(name: &str, count: Option<u32>) -> Result<Vec<WorkspaceName>, ApiE
 /// Puts a workspace back on an older snapshot, in place where it is mounted.
 ///
 /// # Errors
-/// When the workspace or the snapshot does not exist.
+/// When the workspace or the snapshot does not exist, or something is mounted inside a mount of the
+/// workspace: the kernel forgets all its names, and would detach what is mounted on them.
 pub fn rollback(daemon: &Daemon, request: &Rollback) -> Result<RolledBack, ApiError> {
+    let target = MountTarget::Workspace(daemon.store.workspace(&request.workspace)?.id);
+    let inside = daemon.mounts.inside(&target)?;
+    if !inside.is_empty() {
+        return Err(mounted_inside(&request.workspace, &inside));
+    }
     let report = daemon
         .store
         .rollback(&request.workspace, &request.snapshot)?;
@@ -132,6 +138,22 @@ pub fn rollback(daemon: &Daemon, request: &Rollback) -> Result<RolledBack, ApiEr
         kept: report.kept.to_string(),
         elapsed_us: report.elapsed_us,
     })
+}
+
+fn mounted_inside(workspace: &str, inside: &[PathBuf]) -> ApiError {
+    let named = |dirs: &mut dyn Iterator<Item = &PathBuf>, word: fn(&str) -> String| {
+        dirs.map(|dir| word(&dir.to_string_lossy()))
+            .collect::<Vec<_>>()
+    };
+    let quoted = named(&mut inside.iter(), |dir| format!("'{dir}'"));
+    let what = format!(
+        "something is mounted inside '{workspace}', and a rollback would detach it: {}",
+        quoted.join(", ")
+    );
+    // One inside another goes before it.
+    let words = named(&mut inside.iter().rev(), shell_word);
+    ApiError::new(ErrorKind::Conflict, what)
+        .hint(format!("unmount it first: `umount {}`", words.join(" ")))
 }
 
 /// Lists snapshots, newest first.
@@ -171,6 +193,15 @@ mod tests {
         let texts: Vec<_> = names.iter().map(WorkspaceName::as_str).collect();
         assert_eq!(texts, ["f-1", "f-2", "f-3"]);
         assert_eq!(fork_names("f", None).unwrap()[0].as_str(), "f");
+    }
+
+    #[test]
+    fn what_is_mounted_inside_is_named_and_can_be_unmounted_by_the_hint() {
+        let inside = ["/w/a b", "/w/a b/c"].map(PathBuf::from);
+        let error = mounted_inside("w", &inside);
+        assert_eq!(error.kind, ErrorKind::Conflict);
+        assert!(error.error.contains("'/w/a b', '/w/a b/c'"));
+        assert!(error.hint.unwrap().contains("`umount '/w/a b/c' '/w/a b'`"));
     }
 
     #[test]

@@ -3,15 +3,19 @@
 //! A *slot* belongs to one workspace or snapshot and holds its open view, the session that serves
 //! it, and the directories it is on. The first directory starts a session (one superblock); each
 //! further one is a bind mount of it, so that locks and page cache stay one. Invariants:
-//! * a directory is in `Slot::dirs` and in the catalog's record of mounts, or in neither;
+//! * a directory is in the catalog's record of mounts and either in `Slot::dirs` or among
+//!   `unrestored`, or it is in none of them;
 //! * a slot has one session at most: a view's references belong to one kernel connection, so a
 //!   session that was unmounted lazily and is still used stands in the way of a new one;
 //! * a view is open as long as its slot has a session.
 //!
 //! Locks, in order: `slots` (short, never while the kernel works) or `reserved` (likewise); then
-//! one slot's `state`; then its `dirs`. Callbacks of a session only send on a channel.
+//! one slot's `state`; then its `dirs`; then `unrestored`. A directory is reserved before a slot's
+//! state is locked, never after, and made, mounted on and removed only while it is reserved.
+//! Callbacks of a session only send on a channel.
 
 mod dir;
+mod place;
 mod recover;
 mod slot;
 mod watch;
@@ -27,6 +31,7 @@ use parking_lot::{Condvar, Mutex};
 use tracing::{info, warn};
 
 use crate::error::{ApiError, ErrorKind};
+pub(crate) use recover::{Cleaned, Unrestored, clean};
 use slot::{Key, Slot};
 use watch::Event;
 
@@ -55,11 +60,16 @@ impl Subject {
         }
     }
 
-    /// The name of its directory inside the store. '@' is in no workspace's name.
-    fn directory_name(&self) -> String {
-        match self {
+    /// A name for a directory of its own inside the store; number 1 is the usual one, others are
+    /// for when it is taken. '@' is in no workspace's name.
+    fn directory_name(&self, number: u32) -> String {
+        let name = match self {
             Self::Workspace(info) => info.name.clone(),
             Self::Snapshot(info) => format!("@{}", info.id),
+        };
+        match number {
+            1 => name,
+            number => format!("{name}@{number}"),
         }
     }
 }
@@ -71,6 +81,8 @@ pub(crate) struct Mounts {
     /// Directories that some request is mounting on at this moment.
     reserved: Mutex<HashSet<PathBuf>>,
     released: Condvar,
+    /// What a killed daemon had mounted and this one could not mount again.
+    unrestored: Mutex<Vec<Unrestored>>,
     events: Sender<Event>,
     next_session: AtomicU64,
     ending: AtomicBool,
@@ -85,6 +97,7 @@ impl Mounts {
             slots: Mutex::default(),
             reserved: Mutex::default(),
             released: Condvar::new(),
+            unrestored: Mutex::default(),
             events: events.clone(),
             next_session: AtomicU64::new(1),
             ending: AtomicBool::new(false),
@@ -102,30 +115,43 @@ impl Mounts {
                 "the daemon is stopping",
             ));
         }
-        let own_place = self.own_places().join(subject.directory_name());
-        let wanted = dir.unwrap_or(&own_place);
-        let prepared = dir::prepare(wanted, self.store.dir(), &|stale| self.is_stale(stale))?;
-        let _reserved = self.reserve(&prepared.path);
-        let slot = self.slot(subject.target());
-        let result = slot.mount(self, subject, &prepared.path);
-        if result.is_err() {
-            prepared.undo();
+        match dir {
+            Some(dir) => {
+                let path = dir::resolve(dir, self.store.dir())?;
+                let reserved = self.reserve(&path);
+                self.mount_on(subject, &reserved)
+            }
+            None => self.mount_in_own_place(subject),
         }
-        result.map(|()| prepared.path)
     }
 
-    /// Unmounts every directory of a workspace or snapshot, by any path. Returns them.
+    /// Mounts on a directory that is reserved for it, and returns the directory.
+    fn mount_on(&self, subject: &Subject, on: &Reservation<'_>) -> Result<PathBuf, ApiError> {
+        self.clear_dead(&on.dir)?;
+        let prepared = dir::prepare(&on.dir, self.store.dir())?;
+        let slot = self.slot(subject.target());
+        let result = slot.mount(self, subject, &on.dir);
+        if result.is_err() {
+            prepared.undo();
+            self.prune(&slot);
+        }
+        result.map(|()| on.dir.clone())
+    }
+
+    /// Unmounts every directory of a workspace or snapshot, by any path, and gives up those that
+    /// could not be restored. Returns them.
     pub(crate) fn umount(
         &self,
         target: &MountTarget,
         lazy: bool,
     ) -> Result<Vec<PathBuf>, ApiError> {
+        let given_up = self.give_up(&|record| record.target == *target)?;
         let Some(slot) = self.slots.lock().get(&Key::from(target)).cloned() else {
-            return Ok(Vec::new());
+            return Ok(given_up);
         };
         let freed = slot.umount_all(self, lazy);
         self.prune(&slot);
-        freed
+        freed.map(|freed| [given_up, freed].concat())
     }
 
     /// Unmounts one directory; `None` if nothing of this store is mounted there.
@@ -133,7 +159,7 @@ impl Mounts {
         // A directory of a dead file system cannot be resolved, only compared.
         let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
         let Some(slot) = self.slot_at(&dir) else {
-            return Ok(None);
+            return Ok(self.give_up(&|record| record.dir == dir)?.pop());
         };
         slot.umount(self, &dir, lazy)?;
         self.prune(&slot);
@@ -147,6 +173,12 @@ impl Mounts {
             .get(&Key::from(target))
             .map(|slot| slot.dirs.lock().clone())
             .unwrap_or_default()
+    }
+
+    /// What is mounted inside a workspace's or snapshot's mounts, by whomever; the deepest last.
+    pub(crate) fn inside(&self, target: &MountTarget) -> Result<Vec<PathBuf>, ApiError> {
+        let slot = self.slots.lock().get(&Key::from(target)).cloned();
+        slot.map_or_else(|| Ok(Vec::new()), |slot| slot.mounted_inside())
     }
 
     /// Everything mounted, by directory.
@@ -182,10 +214,6 @@ impl Mounts {
         }
     }
 
-    fn own_places(&self) -> PathBuf {
-        self.store.dir().join("mnt")
-    }
-
     fn slot(&self, target: MountTarget) -> Arc<Slot> {
         let mut slots = self.slots.lock();
         let slot = slots
@@ -213,13 +241,6 @@ impl Mounts {
         }
     }
 
-    /// Whether a directory carries a mount of this store that no session serves any more.
-    fn is_stale(&self, dir: &Path) -> bool {
-        self.slot_at(dir).is_none()
-            && floe_fs::dispatch::fuser::floe_mounts(self.store.id())
-                .is_ok_and(|found| found.iter().any(|mount| mount.dir == dir))
-    }
-
     fn record(&self, target: &MountTarget, dir: &Path) {
         let record = MountRecord {
             target: target.clone(),
@@ -228,16 +249,20 @@ impl Mounts {
         if let Err(error) = self.store.record_mount(&record) {
             warn!(dir = %dir.display(), %error, "a killed daemon would not restore this mount");
         }
+        self.unrestored
+            .lock()
+            .retain(|unrestored| unrestored.record.dir != dir);
     }
 
-    fn forget(&self, dir: &Path) {
-        if let Err(error) = self.store.forget_mount(dir) {
+    fn forget(&self, target: &MountTarget, dir: &Path) {
+        let record = MountRecord {
+            target: target.clone(),
+            dir: dir.to_owned(),
+        };
+        if let Err(error) = self.store.forget_mount(&record) {
             warn!(dir = %dir.display(), %error, "a killed daemon would restore this mount");
         }
         info!(dir = %dir.display(), "unmounted");
-        if dir.starts_with(self.own_places()) {
-            dir::remove_own_place(dir);
-        }
     }
 
     /// Waits until no other request mounts on the directory, and keeps others waiting.

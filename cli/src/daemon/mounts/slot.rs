@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use floe_fs::dispatch::Dispatch;
-use floe_fs::dispatch::fuser::{Mount, MountOptions};
+use floe_fs::dispatch::fuser::{FoundMount, Mount, MountError, MountOptions, mount_at};
 use floe_fs::id::{SnapshotId, WorkspaceId};
 use floe_fs::{Attachment, MountTarget, View};
 use parking_lot::Mutex;
@@ -86,10 +86,15 @@ impl Slot {
         dir: &Path,
     ) -> Result<(), ApiError> {
         let mut state = self.state.lock();
-        if let Some(there) = super::dir::floe_mount_on(dir)? {
-            if self.dirs.lock().iter().any(|at| at == dir) {
+        let mine = self.dirs.lock().iter().any(|at| at == dir);
+        let there = mount_at(dir).map_err(|error| {
+            ApiError::new(ErrorKind::Failed, "cannot read the table of mounts").caused_by(&error)
+        })?;
+        if let Some(there) = there.filter(FoundMount::is_floe) {
+            if mine {
                 return Ok(());
             }
+            let there = there.source;
             let what = format!(
                 "'{}' is a mount point of Floe already ({there})",
                 dir.display()
@@ -98,6 +103,12 @@ impl Slot {
                 "choose another directory, or unmount it with `floe umount {}`",
                 shell_word(&dir.to_string_lossy())
             )));
+        }
+        if mine
+            && let Some(session) = &state.session
+            && session.mount.directories().iter().any(|at| at == dir)
+        {
+            return Err(MountError::covered(dir).into());
         }
         state.settle(mounts, END_WAIT);
         match &state.session {
@@ -126,6 +137,8 @@ impl Slot {
         let mut state = self.state.lock();
         self.umount_locked(&state, mounts, dir, lazy)?;
         state.settle(mounts, if lazy { LAZY_END_WAIT } else { END_WAIT });
+        drop(state);
+        mounts.tidy(&[dir.to_owned()]);
         Ok(())
     }
 
@@ -152,6 +165,8 @@ impl Slot {
             }
         }
         state.settle(mounts, if lazy { LAZY_END_WAIT } else { END_WAIT });
+        drop(state);
+        mounts.tidy(&freed);
         match failed {
             Some(error) => Err(error),
             None => Ok(freed),
@@ -179,7 +194,7 @@ impl Slot {
         let forgotten = dirs.len() < before;
         drop(dirs);
         if forgotten {
-            mounts.forget(dir);
+            mounts.forget(&self.target, dir);
         }
     }
 
@@ -190,9 +205,12 @@ impl Slot {
             return;
         };
         // Still in the table if the connection was aborted: what is dead must not stay there.
-        for dir in session.mount.directories() {
-            if let Err(error) = floe_fs::dispatch::fuser::detach_stale(&dir) {
-                warn!(dir = %dir.display(), %error, "cannot detach a dead mount");
+        for mount in session.mount.mounts() {
+            let dir = mount.dir.display();
+            match mount.detach() {
+                Ok(true) => {}
+                Ok(false) => warn!(%dir, "something else is mounted over a dead mount"),
+                Err(error) => warn!(%dir, %error, "cannot detach a dead mount"),
             }
         }
         drop(session);
@@ -201,6 +219,19 @@ impl Slot {
             self.forget(mounts, dir);
         }
         state.close_if_unused(mounts);
+        drop(state);
+        mounts.tidy(&dirs);
+    }
+
+    /// What is mounted inside its mounts, by whomever; the deepest last.
+    pub(super) fn mounted_inside(&self) -> Result<Vec<PathBuf>, ApiError> {
+        let state = self.state.lock();
+        let Some(session) = &state.session else {
+            return Ok(Vec::new());
+        };
+        session.mount.mounted_inside().map_err(|error| {
+            ApiError::new(ErrorKind::Failed, "cannot read the table of mounts").caused_by(&error)
+        })
     }
 
     /// Forgets directories that somebody unmounted or moved by other means.
@@ -224,11 +255,13 @@ impl Slot {
             .iter()
             .flat_map(|session| session.mount.directories())
             .collect();
-        for dir in missing(self) {
-            if !now.contains(&dir) {
-                self.forget(mounts, &dir);
-            }
+        let mut gone = missing(self);
+        gone.retain(|dir| !now.contains(dir));
+        for dir in &gone {
+            self.forget(mounts, dir);
         }
+        drop(state);
+        mounts.tidy(&gone);
     }
 }
 

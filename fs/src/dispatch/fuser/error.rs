@@ -1,9 +1,11 @@
 //! Why mounting or unmounting failed.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use thiserror::Error;
+
+use super::stale::covering;
 
 /// Why a mount could not be made or removed.
 #[derive(Debug, Error)]
@@ -37,6 +39,14 @@ pub enum MountError {
         /// The place.
         dir: PathBuf,
     },
+    /// Somebody mounted something over the mount.
+    #[error("something else is mounted over {dir}")]
+    Covered {
+        /// The place.
+        dir: PathBuf,
+        /// Where the other thing is mounted: there, or on a directory above.
+        by: PathBuf,
+    },
     /// The mount could not be removed.
     #[error("cannot unmount {dir}")]
     Unmount {
@@ -46,4 +56,15 @@ pub enum MountError {
         #[source]
         source: io::Error,
     },
+}
+
+impl MountError {
+    /// The error for a mount that something else is mounted over.
+    #[must_use]
+    pub fn covered(dir: &Path) -> Self {
+        Self::Covered {
+            dir: dir.to_owned(),
+            by: covering(dir),
+        }
+    }
 }

@@ -3,8 +3,8 @@
 //! [`Mount`] mounts a [`super::Dispatch`] and serves it: as root through [`superblock`], otherwise
 //! through fusermount3. [`negotiate`] says what the kernel may send, [`adapter`] translates it.
 //! [`cache`] pushes and drops what the kernel has cached. [`table`] reads the kernel's table of
-//! mounts, [`watch`] notices when a mount is gone, whoever unmounted it, and [`ending`] tells so.
-//! [`abort`] ends the connections of a server that was killed.
+//! mounts, [`stale`] takes dead ones away, [`watch`] notices when a mount is gone, whoever unmounted
+//! it, and [`ending`] tells so. [`abort`] ends the connections of a server that was killed.
 
 mod abort;
 mod adapter;
@@ -15,6 +15,7 @@ mod ending;
 mod error;
 mod mount;
 mod negotiate;
+mod stale;
 mod superblock;
 mod syncing;
 mod table;
@@ -23,7 +24,8 @@ mod watch;
 pub use abort::abort;
 pub use error::MountError;
 pub use mount::{Mount, MountOptions};
-pub use table::{FoundMount, detach_stale, floe_mounts, is_mount_point};
+pub use stale::mount_at;
+pub use table::{FoundMount, every_mount, floe_mounts};
 
 /// Generation of every inode that can have a sync descriptor: numbers are never reused, so it never
 /// changes. Of directories it may ([`super::Dispatch::generation`]).

@@ -15,6 +15,7 @@ use super::adapter::Adapter;
 use super::cache::FuseCache;
 use super::ending::{Callback, Ending};
 use super::error::MountError;
+use super::stale;
 use super::superblock::{open_device, superblock};
 use super::table::{self, FoundMount, fusermount_unmount};
 use super::watch;
@@ -118,7 +119,7 @@ impl Mount {
         drop(superblock);
         let visible = cloned.and_then(|()| watch::watch(&mount.cache));
         if let Err(source) = visible {
-            table::detach_stale(dir).map_err(failed("detaching after a failure"))?;
+            stale::detach(dir).map_err(failed("detaching after a failure"))?;
             return Err(failed("looking at the new mount")(source));
         }
         Ok(mount)
@@ -156,7 +157,7 @@ impl Mount {
         let mount = Self::serve(dispatch, session, cache, options, dir)?;
         let looked = File::open(dir).and_then(|root| mount.cache.learn_device(root));
         if let Err(source) = looked {
-            table::detach_stale(dir).map_err(failed("detaching after a failure"))?;
+            stale::detach(dir).map_err(failed("detaching after a failure"))?;
             return Err(failed("looking at the new mount")(source));
         }
         Ok(mount)
@@ -269,25 +270,44 @@ impl Mount {
         self.mounts().into_iter().map(|mount| mount.dir).collect()
     }
 
-    fn mounts(&self) -> Vec<FoundMount> {
+    /// Its mounts, by the kernel's own table.
+    #[must_use]
+    pub fn mounts(&self) -> Vec<FoundMount> {
         if self.ending.is_gone() {
             return Vec::new();
         }
         mounts(&self.cache, &self.source)
     }
 
+    /// What is mounted inside it, at any depth, by whomever; the deepest last.
+    ///
+    /// # Errors
+    /// When the kernel's table cannot be read.
+    pub fn mounted_inside(&self) -> io::Result<Vec<PathBuf>> {
+        Ok(table::inside(&table::every_mount()?, self.cache.device()))
+    }
+
     /// Removes one mount. `lazy` takes it away even while it is in use; its users keep it until
     /// they are done.
     ///
     /// # Errors
-    /// [`MountError::Busy`] when in use and not `lazy`.
+    /// [`MountError::Busy`] when in use and not `lazy`, [`MountError::Covered`] when something else
+    /// is mounted over it.
     pub fn unmount(&self, dir: &Path, lazy: bool) -> Result<(), MountError> {
         let failed = |source| MountError::Unmount {
             dir: dir.to_owned(),
             source,
         };
         // Something else may have been mounted over it, which is not ours to remove.
-        if !self.owns(CWD, dir).map_err(failed)? {
+        let owns = match self.owns(CWD, dir) {
+            // Over a directory above it.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            other => other,
+        };
+        if !owns.map_err(failed)? {
+            if self.mounts().iter().any(|mount| mount.dir == dir) {
+                return Err(MountError::covered(dir));
+            }
             return Err(failed(rustix::io::Errno::INVAL.into()));
         }
         let mut flags = UnmountFlags::NOFOLLOW;
