@@ -14,6 +14,7 @@ mod mounts;
 mod open;
 mod rollback;
 mod snapshots;
+mod trust;
 mod types;
 mod views;
 mod workspaces;
