@@ -247,6 +247,37 @@ fn ten_commands_at_once_start_one_daemon() {
     }
 }
 
+/// A command whose daemon is told to end just as it sends its request once failed, and did not know
+/// whether the request had been carried out.
+#[test]
+fn commands_beside_daemon_stop_all_succeed() {
+    let store = TestStore::new();
+    store.ok(["daemon", "start"]);
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..4)
+            .map(|worker| {
+                let store = &store;
+                scope.spawn(move || {
+                    for number in 0..40 {
+                        store.ok(["ws", "create", &format!("w{worker}-{number}")]);
+                    }
+                })
+            })
+            .collect();
+        scope.spawn(|| {
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                store.ok(["daemon", "stop"]);
+            }
+        });
+        let ended: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(ended.iter().all(Result::is_ok), "see above");
+    });
+    // Once each: a second attempt at any of them would have found the name taken.
+    assert_eq!(store.ok(["ws", "list", "-q"]).lines().count(), 160);
+}
+
 #[test]
 fn ten_commands_at_once_make_one_store() {
     let store = TestStore::without_init(&std::env::temp_dir());

@@ -4,14 +4,19 @@ use std::io::{self, BufReader};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use serde::de::DeserializeOwned;
+
 use crate::daemon::spawn::{self, Started};
 use crate::error::{ApiError, ErrorKind};
 use crate::store_dir::StoreDir;
 use crate::wire::line::{self, LineError, REPLY_BYTES_MAX};
-use crate::wire::{Call, FirstLine, Greeting, Progress, Reply};
+use crate::wire::{Call, FirstLine, Greeting, Progress, Reply, Request};
 
 /// How long to wait for another process that is just starting or ending a daemon.
-const OTHER_STARTER_WAIT: Duration = Duration::from_secs(10);
+const OTHER_STARTER_WAIT: Duration = Duration::from_secs(30);
+/// How many daemons are started, and how many a request is sent to, if each is told to end before
+/// it begins with it.
+const ATTEMPTS_MAX: u32 = 20;
 /// How long a daemon may take to greet.
 const GREETING_WAIT: Duration = Duration::from_secs(20);
 
@@ -21,6 +26,16 @@ pub struct Client {
     buffer: Vec<u8>,
     greeting: Greeting,
     store: StoreDir,
+    /// Whether another daemon will do if this one ends before it begins with a request.
+    may_start: bool,
+}
+
+/// Why a request has no answer.
+enum NoAnswer {
+    /// The daemon answered with an error, or it may have done the work.
+    Final(ApiError),
+    /// The daemon ended before it began; the error is for whoever does not try again.
+    NotBegun(ApiError),
 }
 
 impl Client {
@@ -58,6 +73,7 @@ impl Client {
             buffer,
             greeting,
             store: store.clone(),
+            may_start: false,
         }))
     }
 
@@ -81,31 +97,42 @@ impl Client {
     /// # Errors
     /// What the new daemon says keeps it from starting.
     pub fn connect_or_start(store: &StoreDir) -> Result<Self, ApiError> {
+        let mut client = Self::find_or_start(store)?;
+        client.may_start = true;
+        Ok(client)
+    }
+
+    fn find_or_start(store: &StoreDir) -> Result<Self, ApiError> {
         if let Some(client) = Self::connect(store)? {
             return Ok(client);
         }
         store.ensure()?;
         let give_up = Instant::now() + OTHER_STARTER_WAIT;
         let mut pause = Duration::from_millis(10);
+        let mut starts_left = ATTEMPTS_MAX;
         loop {
             let started = spawn::start(store)?;
             if let Some(client) = Self::connect(store)? {
                 return Ok(client);
             }
             // Whoever holds the lock is starting (its socket will appear) or ending (the lock
-            // will become free); anything else is the end of it.
+            // will become free); a daemon that was ready was told to end. Anything else is final.
             let error = match started {
-                Started::Refused(error) => error,
-                Started::Ready => ApiError::new(
-                    ErrorKind::DaemonUnreachable,
-                    "the daemon ended right after it started",
-                )
-                .hint(format!(
-                    "read its log: `tail {}`",
-                    store.log_path().display()
-                )),
+                Started::Refused(error) if error.kind == ErrorKind::Conflict => error,
+                Started::Refused(error) => return Err(error),
+                Started::Ready => {
+                    starts_left -= 1;
+                    ApiError::new(
+                        ErrorKind::DaemonUnreachable,
+                        "the daemon ended right after it started",
+                    )
+                    .hint(format!(
+                        "read its log: `tail {}`",
+                        store.log_path().display()
+                    ))
+                }
             };
-            if error.kind != ErrorKind::Conflict || Instant::now() >= give_up {
+            if starts_left == 0 || Instant::now() >= give_up {
                 return Err(error);
             }
             std::thread::sleep(pause);
@@ -125,7 +152,8 @@ impl Client {
         &self.greeting.version
     }
 
-    /// Sends a request and waits for its answer.
+    /// Sends a request and waits for its answer. If the daemon ends before it begins with it, the
+    /// request goes to the next daemon, which is started where needed.
     ///
     /// # Errors
     /// What the daemon answered, or that it could not.
@@ -142,13 +170,42 @@ impl Client {
         request: C,
         on_progress: &mut dyn FnMut(&Progress),
     ) -> Result<C::Answer, ApiError> {
-        line::write(self.reader.get_mut(), &request.into()).map_err(|error| self.lost(&error))?;
+        let request = request.into();
+        let mut left = ATTEMPTS_MAX;
         loop {
+            left -= 1;
+            match self.attempt(&request, on_progress) {
+                Ok(answer) => return Ok(answer),
+                Err(NoAnswer::NotBegun(_)) if self.may_start && left > 0 => {
+                    *self = Self::connect_or_start(&self.store)?;
+                }
+                Err(NoAnswer::Final(error) | NoAnswer::NotBegun(error)) => return Err(error),
+            }
+        }
+    }
+
+    fn attempt<T: DeserializeOwned>(
+        &mut self,
+        request: &Request,
+        on_progress: &mut dyn FnMut(&Progress),
+    ) -> Result<T, NoAnswer> {
+        let written = line::write(self.reader.get_mut(), request);
+        let mut begun = false;
+        loop {
+            // Even if the request could not be written: the daemon may say why.
             match line::read(&mut self.reader, &mut self.buffer, REPLY_BYTES_MAX) {
+                Ok(Reply::Accepted) => begun = true,
                 Ok(Reply::Progress(progress)) => on_progress(&progress),
                 Ok(Reply::Ok(answer)) => return Ok(answer),
-                Ok(Reply::Error(error)) => return Err(error),
-                Err(error) => return Err(self.lost(&error)),
+                Ok(Reply::Error(error)) => return Err(NoAnswer::Final(error)),
+                Err(error) if !begun && closed(&error) => {
+                    let error = match &written {
+                        Err(not_written) => self.ended(not_written),
+                        Ok(()) => self.ended(&error),
+                    };
+                    return Err(NoAnswer::NotBegun(error));
+                }
+                Err(error) => return Err(NoAnswer::Final(self.lost(&error))),
             }
         }
     }
@@ -164,6 +221,16 @@ impl Client {
         {}
     }
 
+    fn ended(&self, error: &dyn std::error::Error) -> ApiError {
+        let what = "the daemon ended before it began with the request";
+        ApiError::new(ErrorKind::DaemonUnreachable, what)
+            .caused_by(error)
+            .hint(format!(
+                "nothing was done; try again, or read its log: `tail {}`",
+                self.store.log_path().display()
+            ))
+    }
+
     fn lost(&self, error: &dyn std::error::Error) -> ApiError {
         ApiError::new(ErrorKind::DaemonUnreachable, "the daemon did not answer")
             .caused_by(error)
@@ -171,6 +238,18 @@ impl Client {
                 "whether the request was carried out is not known; its log may tell: `tail {}`",
                 self.store.log_path().display()
             ))
+    }
+}
+
+/// Whether the daemon closed the connection between two lines.
+fn closed(error: &LineError) -> bool {
+    match error {
+        LineError::Closed => true,
+        LineError::Io { source } => matches!(
+            source.kind(),
+            io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe
+        ),
+        _ => false,
     }
 }
 
@@ -185,7 +264,7 @@ fn unreachable(store: &StoreDir, error: &dyn std::error::Error) -> ApiError {
     let what = format!("cannot reach the daemon of '{}'", store.path().display());
     ApiError::new(ErrorKind::DaemonUnreachable, what)
         .caused_by(error)
-        .hint("only the owner of a store and root can use it; see `floe doctor`")
+        .hint("only the owner of a store can use it; see `floe doctor`")
 }
 
 /// Refuses to talk to a daemon of another version.
