@@ -192,15 +192,16 @@ impl Inspection {
         )
     }
 
-    /// Labels and mounts of something that does not exist: the table, and what it names.
+    /// Labels and mounts of something that does not exist: the table, and what it names. To SQL
+    /// nothing is not among nothing: in a store without snapshots that holds for every mount.
     pub(crate) fn dangling(&self) -> Result<Vec<(String, String)>, CatalogError> {
         self.list(
             "SELECT 'label', snapshot || ' ' || key FROM label \
              WHERE snapshot NOT IN (SELECT id FROM snapshot) \
              UNION ALL SELECT 'mount', hex(dir) FROM mount \
              WHERE (workspace IS NULL) = (snapshot IS NULL) \
-             OR workspace NOT IN (SELECT id FROM workspace) \
-             OR snapshot NOT IN (SELECT id FROM snapshot)",
+             OR (workspace IS NOT NULL AND workspace NOT IN (SELECT id FROM workspace)) \
+             OR (snapshot IS NOT NULL AND snapshot NOT IN (SELECT id FROM snapshot))",
             |row| Ok((row.get(0)?, row.get(1)?)),
         )
     }
