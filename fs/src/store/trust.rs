@@ -12,11 +12,12 @@ use std::path::{Path, PathBuf};
 use super::open::OpenError;
 
 /// What is looked at in a store besides the directory itself; none of it has to be there.
-const PARTS: [&str; 7] = [
+const PARTS: [&str; 8] = [
     "catalog.db",
     "catalog.db-wal",
     "catalog.db-shm",
     "lock",
+    "reserve",
     "objects",
     "run",
     "mnt",
