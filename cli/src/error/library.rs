@@ -189,6 +189,7 @@ impl From<ImportError> for ApiError {
                 std::io::ErrorKind::NotFound => made(ErrorKind::NotFound),
                 _ => made(ErrorKind::Failed),
             },
+            ImportError::Interrupted { .. } => made(ErrorKind::Interrupted),
             ImportError::Entry { .. } | ImportError::Build { .. } => made(ErrorKind::Failed),
         }
     }
