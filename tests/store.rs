@@ -418,10 +418,16 @@ fn only_its_owner_uses_a_store() {
     };
     as_nobody(&["store", "init"]).expect_code(0);
     as_nobody(&["ws", "create", "w"]).expect_code(0);
+    let as_root = || {
+        let mut command = std::process::Command::new(binary::floe());
+        command.arg("--store").arg(&dir).args(["ws", "list"]);
+        floe_harness::command::run(&mut command, Duration::from_secs(60))
+    };
+    // Nor does it believe what a daemon of somebody else's answers.
+    let refused = as_root();
     as_nobody(&["daemon", "stop"]).expect_code(0);
-    let mut command = std::process::Command::new(binary::floe());
-    command.arg("--store").arg(&dir).args(["ws", "list"]);
-    let refused = floe_harness::command::run(&mut command, Duration::from_secs(60));
+    assert!(refused.errors().contains("runs as user 65534"), "{refused}");
+    let refused = as_root();
     assert!(refused.errors().contains("user 65534"), "{refused}");
     let refused = refused.expect_code(1);
     assert!(

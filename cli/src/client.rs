@@ -49,6 +49,7 @@ impl Client {
             Err(error) if not_listening(&error) => return Ok(None),
             Err(error) => return Err(unreachable(store, &error)),
         };
+        check_owner(store, &stream)?;
         stream
             .set_read_timeout(Some(GREETING_WAIT))
             .map_err(|error| unreachable(store, &error))?;
@@ -265,6 +266,21 @@ fn unreachable(store: &StoreDir, error: &dyn std::error::Error) -> ApiError {
     ApiError::new(ErrorKind::DaemonUnreachable, what)
         .caused_by(error)
         .hint("only the owner of a store can use it; see `floe doctor`")
+}
+
+/// Refuses to talk to a daemon of another user: what it answers is printed, and scripts act on it.
+fn check_owner(store: &StoreDir, stream: &UnixStream) -> Result<(), ApiError> {
+    let peer = rustix::net::sockopt::socket_peercred(stream)
+        .map_err(|error| unreachable(store, &error))?;
+    if peer.uid == rustix::process::geteuid() {
+        return Ok(());
+    }
+    let (owner, dir) = (peer.uid.as_raw(), store.path().display());
+    let what = format!("the daemon of '{dir}' runs as user {owner}");
+    Err(ApiError::new(ErrorKind::Failed, what).hint(format!(
+        "only the owner of a store can use it: run the command as user {owner}, or name another \
+         store with --store, or with FLOE_STORE"
+    )))
 }
 
 /// Refuses to talk to a daemon of another version.

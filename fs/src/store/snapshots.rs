@@ -228,17 +228,19 @@ impl Store {
             limit: some,
             ..SnapshotQuery::default()
         };
+        let mut live = false;
         let by_name = match reference.split_once('/') {
             Some((workspace, name)) => search(self.of_workspace(workspace, named(name))?)?,
             None => {
-                let live = search(SnapshotQuery {
+                let of_live_ones = search(SnapshotQuery {
                     of_live_ones: true,
                     ..named(reference)
                 })?;
-                if live.is_empty() && of_deleted {
+                live = !of_live_ones.is_empty();
+                if !live && of_deleted {
                     search(named(reference))?
                 } else {
-                    live
+                    of_live_ones
                 }
             }
         };
@@ -258,7 +260,8 @@ impl Store {
         }
         if found.len() > 1 {
             let candidates = found.iter().map(|snapshot| match &snapshot.name {
-                Some(name) if name == reference => format!("{}/{name}", snapshot.workspace),
+                // Of deleted workspaces several may have the name.
+                Some(name) if live && name == reference => format!("{}/{name}", snapshot.workspace),
                 _ => snapshot.id.to_string(),
             });
             return Err(FindError::Ambiguous {
