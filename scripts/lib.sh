@@ -63,16 +63,23 @@ need_fuse() {
     fi
 }
 
-# cargo from the PATH or from where rustup puts it.
+# cargo from the PATH or from where rustup puts it, at least as new as Cargo.toml asks for.
 need_rust() {
-    local bin=${CARGO_HOME:-${HOME:-/root}/.cargo}/bin
+    local wanted found bin=${CARGO_HOME:-${HOME:-/root}/.cargo}/bin
     if ! command -v cargo >/dev/null && [[ -x $bin/cargo ]]; then
         PATH=$bin:$PATH
         export PATH
     fi
+    wanted=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' "$floe_root/Cargo.toml" | head -n 1)
     if ! command -v cargo >/dev/null; then
-        die "cargo was not found: a Rust toolchain is needed" \
-            "install one with rustup, then make sure that \$HOME/.cargo/bin is in root's PATH"
+        die "cargo was not found: a Rust toolchain is needed, version $wanted or newer" \
+            "install one with rustup (https://rustup.rs), then make sure that \$HOME/.cargo/bin is in root's PATH"
+    fi
+    # Asked in the repository: rustup can have another version for each directory.
+    found=$(cd -- "$floe_root" && cargo --version | cut -d' ' -f2)
+    if [[ $(printf '%s\n' "$wanted" "$found" | sort -V | head -n 1) != "$wanted" ]]; then
+        die "Rust $found is too old: Floe needs $wanted or newer (Debian's own package is older)" \
+            "rustup update stable, or first install rustup: https://rustup.rs"
     fi
 }
 

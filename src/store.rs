@@ -338,6 +338,21 @@ impl TestStore {
         self.ok(["check"]);
     }
 
+    /// How many files with contents the store has.
+    ///
+    /// # Panics
+    /// When its directories cannot be read.
+    #[must_use]
+    pub fn object_files(&self) -> usize {
+        let objects = self.store_dir().join("objects");
+        let dirs = fs::read_dir(objects).expect("the objects of the store");
+        dirs.map(|dir| {
+            let dir = dir.expect("the objects of the store").path();
+            fs::read_dir(dir).map_or(1, Iterator::count)
+        })
+        .sum()
+    }
+
     /// The FUSE mounts below the test's directory.
     #[must_use]
     pub fn floe_mounts(&self) -> Vec<mounts::MountPoint> {

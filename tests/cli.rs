@@ -428,3 +428,51 @@ fn a_workspace_is_renamed_under_its_mount_and_deleted_without_its_snapshots() {
     let frozen = store.mount(&id);
     assert_eq!(fs::read(frozen.join("a")).unwrap(), b"1");
 }
+
+/// Half of the names were once deleted before a wrong one was found, and nothing was printed.
+#[test]
+fn several_workspaces_are_deleted_all_or_none() {
+    let store = TestStore::new();
+    store.ok(["ws", "create", "a"]);
+    store.ok(["ws", "create", "b"]);
+    store.fails(3, ["ws", "delete", "a", "missing", "--json"]);
+    let mounted = store.mount("b");
+    store.fails(4, ["ws", "delete", "a", "b"]);
+    assert_eq!(store.ok(["ws", "list", "-q"]), "a\nb");
+    store.umount(&mounted);
+    let deleted = store.json(["ws", "delete", "a", "missing", "b", "--if-exists"]);
+    assert_eq!(deleted.as_array().unwrap().len(), 2);
+    assert_eq!(store.ok(["ws", "list", "-q"]), "");
+}
+
+#[test]
+fn what_was_once_taken_silently_is_wrong_usage() {
+    let store = TestStore::new();
+    store.ok(["ws", "create", "w"]);
+    let labels = ["snapshot", "w", "--label", "k=1", "--label", "k=2"];
+    assert!(store.fails(2, labels).errors().contains("'k'"));
+    store.fails(2, ["snap", "list", "--limit", "0"]);
+    // A command is missing: clap's whole help was once the list of causes.
+    let error = store.fails(2, ["--json", "ws"]).json_error();
+    assert_eq!(error["error"], "a command is missing");
+    assert_eq!(error["causes"], serde_json::json!([]));
+}
+
+/// The home directory of the test has no store yet; root's own default must not be touched.
+#[test]
+fn an_empty_variable_names_no_store() {
+    let help = |variable: &str| {
+        let mut command = std::process::Command::new(floe_harness::binary::floe());
+        command
+            .env("FLOE_STORE", variable)
+            .args(["completions", "bash"]);
+        floe_harness::command::run(&mut command, std::time::Duration::from_secs(20))
+    };
+    help("").expect_code(0);
+    help("/nowhere").expect_code(0);
+    let mut given = std::process::Command::new(floe_harness::binary::floe());
+    given
+        .env_remove("FLOE_STORE")
+        .args(["--store", "", "store", "info"]);
+    floe_harness::command::run(&mut given, std::time::Duration::from_secs(20)).expect_code(2);
+}

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use floe_harness::command::run;
 use floe_harness::process::Handle;
@@ -308,7 +308,8 @@ fn dead_mount_says_so(live: &Path) {
 /// A store of its own for each twenty kills: what is checked after each grows with the kills.
 #[test]
 fn nothing_acknowledged_is_lost_when_the_daemon_is_killed_under_load() {
-    let campaigns = if long_run() { 10 } else { 1 };
+    // In the long run 1,000 kills, which is what README.md promises.
+    let campaigns = if long_run() { 50 } else { 1 };
     let seed = Random::seed_from_env(1);
     for seed in seed..seed + campaigns {
         eprintln!("FLOE_TEST_SEED={seed}");
@@ -507,11 +508,6 @@ fn a_kill_while_a_directory_is_imported_leaves_no_half_workspace() {
         fs::write(source.join(number.to_string()), vec![b'x'; 9000]).unwrap();
     }
     store.ok(["daemon", "start"]);
-    let objects = || {
-        fs::read_dir(store.store_dir().join("objects"))
-            .unwrap()
-            .count()
-    };
     for delay in [30, 80, 150] {
         let mut command = store.command();
         command
@@ -529,9 +525,10 @@ fn a_kill_while_a_directory_is_imported_leaves_no_half_workspace() {
     }
     store.stop_daemon();
     store.ok(["daemon", "start"]);
-    assert!(
-        objects() <= 300,
-        "{} objects are left of nothing",
-        objects()
-    );
+    // They are removed by a thread that nobody waits for.
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while store.object_files() > 0 && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(store.object_files(), 0, "objects are left of nothing");
 }

@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use floe_harness::command::run;
 use floe_harness::{Load, Operations, Output, ScanOptions, TestStore, Tree, Watchdog};
@@ -351,4 +351,53 @@ fn files_that_come_and_go_meanwhile_are_taken_or_named() {
         }
     }
     assert!(load.stop() > 0);
+}
+
+/// Interrupts an import under way and waits until the daemon has stopped working on it.
+fn interrupt_an_import(store: &TestStore) {
+    const FILES: usize = 8_000;
+    let source = source(store);
+    for number in 0..FILES {
+        fs::write(source.join(number.to_string()), [b'x'; 9000]).unwrap();
+    }
+    store.ok(["daemon", "start"]);
+    let mut command = store.command();
+    command.args(["ws", "create", "half", "--copy", "--from"]);
+    let mut import = command.arg(&source).spawn().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while store.object_files() < 100 {
+        assert!(Instant::now() < deadline, "nothing was imported");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let pid = rustix::process::Pid::from_child(&import);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    assert_eq!(import.wait().unwrap().code(), Some(130));
+    let mut before = usize::MAX;
+    while store.object_files() != before {
+        before = store.object_files();
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    assert!(before < FILES, "the import went on to its end");
+}
+
+/// The daemon once went on, and deleted the workspace in the end, if the client had not gone just
+/// then.
+#[test]
+fn an_interrupted_import_stops_and_leaves_no_workspace() {
+    let store = TestStore::new();
+    interrupt_an_import(&store);
+    assert_eq!(store.ok(["ws", "list", "-q"]), "");
+    store.ok(["ws", "create", "half"]);
+}
+
+#[test]
+fn an_interrupted_import_leaves_no_objects() {
+    let store = TestStore::new();
+    interrupt_an_import(&store);
+    // They are removed by a thread that nobody waits for.
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while store.object_files() > 0 && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(store.object_files(), 0, "objects are left of nothing");
 }

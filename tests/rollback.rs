@@ -433,3 +433,42 @@ fn locks_stay_with_their_descriptors() {
     (&other).read_to_string(&mut text).unwrap();
     assert_eq!(text, "");
 }
+
+/// A rollback once silently took the state of a deleted workspace of the same name.
+#[test]
+fn a_deleted_workspace_leaves_nothing_to_one_of_its_name() {
+    let store = TestStore::new();
+    store.ok(["ws", "create", "w"]);
+    let old = store.ok(["snapshot", "w", "--name", "base"]);
+    // While nobody has the name, what it left can be found by it.
+    store.ok(["ws", "delete", "w"]);
+    assert_eq!(store.json(["snap", "show", "w/base"])["id"], old);
+    assert_eq!(store.json(["snap", "show", "base"])["id"], old);
+    store.ok(["ws", "create", "w"]);
+    for reference in ["base", "w/base"] {
+        store.fails(3, ["rollback", "w", reference]);
+    }
+    store.fails(3, ["snap", "show", "w/base"]);
+    assert_eq!(
+        store
+            .json(["snap", "list", "--ws", "w"])
+            .as_array()
+            .unwrap()
+            .len(),
+        0
+    );
+    assert!(store.json(["ws", "show", "w"])["parent"].is_null());
+    let drawn = store.ok(["snap", "tree", "--ws", "w"]);
+    assert!(!drawn.contains(&old), "{drawn}");
+
+    // Two of the name: the live one's is meant.
+    let new = store.ok(["snapshot", "w", "--name", "base"]);
+    for reference in ["base", "w/base"] {
+        assert_eq!(store.json(["snap", "show", reference])["id"], new);
+        store.ok(["rollback", "w", reference]);
+    }
+    assert_eq!(store.json(["ws", "show", "w"])["parent"], new);
+    // Whoever names the other one gets it.
+    store.ok(["rollback", "w", old.as_str()]);
+    assert_eq!(store.json(["ws", "show", "w"])["parent"], old);
+}

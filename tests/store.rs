@@ -247,6 +247,37 @@ fn ten_commands_at_once_start_one_daemon() {
     }
 }
 
+/// A command whose daemon is told to end just as it sends its request once failed, and did not know
+/// whether the request had been carried out.
+#[test]
+fn commands_beside_daemon_stop_all_succeed() {
+    let store = TestStore::new();
+    store.ok(["daemon", "start"]);
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..4)
+            .map(|worker| {
+                let store = &store;
+                scope.spawn(move || {
+                    for number in 0..40 {
+                        store.ok(["ws", "create", &format!("w{worker}-{number}")]);
+                    }
+                })
+            })
+            .collect();
+        scope.spawn(|| {
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                store.ok(["daemon", "stop"]);
+            }
+        });
+        let ended: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(ended.iter().all(Result::is_ok), "see above");
+    });
+    // Once each: a second attempt at any of them would have found the name taken.
+    assert_eq!(store.ok(["ws", "list", "-q"]).lines().count(), 160);
+}
+
 #[test]
 fn ten_commands_at_once_make_one_store() {
     let store = TestStore::without_init(&std::env::temp_dir());
@@ -285,6 +316,161 @@ fn a_store_is_private_to_its_owner() {
     for dir in ["", "run", "objects"] {
         let meta = fs::metadata(store.store_dir().join(dir)).unwrap();
         assert_eq!(meta.permissions().mode() & 0o077, 0, "{dir:?}");
+    }
+}
+
+/// Somebody who is neither root nor the owner of anything.
+const NOBODY: u32 = 65534;
+/// What is opened in a store by name.
+const OPENED: [&str; 5] = ["", "run", "objects", "lock", "catalog.db"];
+
+fn give_away(path: &Path) {
+    std::os::unix::fs::lchown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+}
+
+/// Whoever owns a catalog decides which set-id files and mounts root's daemon makes.
+#[test]
+fn a_store_of_another_user_is_refused() {
+    for part in OPENED {
+        let store = with_files();
+        let path = store.store_dir().join(part);
+        give_away(&path);
+        let words = [
+            "belongs to user 65534",
+            path.to_str().unwrap().trim_end_matches('/'),
+        ];
+        is_refused(&store, 1, &words);
+        let refused = store.fails(1, ["store", "info", "--json"]).json_error();
+        assert_eq!(refused["kind"], "failed");
+    }
+}
+
+#[test]
+fn a_store_that_others_can_write_to_is_refused() {
+    for part in OPENED {
+        let store = with_files();
+        let path = store.store_dir().join(part);
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        for more in [0o020, 0o002] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode | more)).unwrap();
+            is_refused(&store, 1, &["can be written by others", "chmod go-w"]);
+        }
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        store.ok(["ws", "list"]);
+    }
+}
+
+/// Root once changed the mode of whatever directory `run` led to, and put a socket there.
+#[test]
+fn no_link_in_a_store_is_followed() {
+    for part in &OPENED[1..] {
+        let store = with_files();
+        let path = store.store_dir().join(part);
+        let elsewhere = store.base().join("elsewhere");
+        fs::rename(&path, &elsewhere).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
+        let mode = if elsewhere.is_dir() { 0o755 } else { 0o644 };
+        fs::set_permissions(&elsewhere, fs::Permissions::from_mode(mode)).unwrap();
+        let before = Tree::scan(&elsewhere, ScanOptions::ALL);
+        is_refused(&store, 1, &["symbolic link", path.to_str().unwrap()]);
+        Tree::scan(&elsewhere, ScanOptions::ALL).assert_same(&before);
+        let after = fs::metadata(&elsewhere).unwrap().permissions().mode();
+        assert_eq!(after & 0o777, mode);
+    }
+}
+
+#[test]
+fn a_directory_that_another_user_made_beforehand_becomes_no_store() {
+    let store = TestStore::without_init(&std::env::temp_dir());
+    fs::create_dir(store.store_dir()).unwrap();
+    give_away(&store.store_dir());
+    is_refused(&store, 1, &["belongs to user 65534"]);
+    store.fails(1, ["store", "init"]);
+    assert_eq!(fs::read_dir(store.store_dir()).unwrap().count(), 0);
+    // Nor if only what is to be in it was made by somebody else.
+    std::os::unix::fs::chown(store.store_dir(), Some(0), Some(0)).unwrap();
+    fs::create_dir(store.store_dir().join("run")).unwrap();
+    give_away(&store.store_dir().join("run"));
+    is_refused(&store, 1, &["belongs to user 65534"]);
+}
+
+/// Root's command on a store of a user's own: the user's commands go on working.
+#[test]
+fn only_its_owner_uses_a_store() {
+    let store = TestStore::without_init(&std::env::temp_dir());
+    let dir = store.base().join("theirs");
+    fs::create_dir(&dir).unwrap();
+    give_away(&dir);
+    fs::set_permissions(store.base(), fs::Permissions::from_mode(0o755)).unwrap();
+    // Nobody may not be able to reach the build directory.
+    let program = store.base().join("floe");
+    fs::copy(binary::floe(), &program).unwrap();
+    let as_nobody = |args: &[&str]| {
+        let mut command = std::process::Command::new("setpriv");
+        command
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"])
+            .arg(&program)
+            .arg("--store")
+            .arg(&dir)
+            .args(args)
+            .current_dir("/");
+        floe_harness::command::run(&mut command, Duration::from_secs(60))
+    };
+    as_nobody(&["store", "init"]).expect_code(0);
+    as_nobody(&["ws", "create", "w"]).expect_code(0);
+    let as_root = || {
+        let mut command = std::process::Command::new(binary::floe());
+        command.arg("--store").arg(&dir).args(["ws", "list"]);
+        floe_harness::command::run(&mut command, Duration::from_secs(60))
+    };
+    // Nor does it believe what a daemon of somebody else's answers.
+    let refused = as_root();
+    as_nobody(&["daemon", "stop"]).expect_code(0);
+    assert!(refused.errors().contains("runs as user 65534"), "{refused}");
+    let refused = as_root();
+    assert!(refused.errors().contains("user 65534"), "{refused}");
+    let refused = refused.expect_code(1);
+    assert!(
+        refused.errors().contains(dir.to_str().unwrap()),
+        "{refused}"
+    );
+}
+
+#[test]
+fn nobody_else_can_read_the_catalog() {
+    let store = with_files();
+    // As an older version left it.
+    fs::set_permissions(catalog(&store), fs::Permissions::from_mode(0o644)).unwrap();
+    store.ok(["daemon", "start"]);
+    for file in ["catalog.db", "catalog.db-wal", "catalog.db-shm", "lock"] {
+        let meta = fs::metadata(store.store_dir().join(file)).unwrap();
+        assert_eq!(meta.permissions().mode() & 0o077, 0, "{file:?}");
+    }
+    let fresh = TestStore::new();
+    let mode = fs::metadata(catalog(&fresh)).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn a_store_may_be_named_through_a_link() {
+    let store = TestStore::without_init(&std::env::temp_dir());
+    let real = store.base().join("real");
+    fs::create_dir(&real).unwrap();
+    std::os::unix::fs::symlink(&real, store.store_dir()).unwrap();
+    store.ok(["ws", "create", "w"]);
+    assert!(real.join("catalog.db").exists());
+}
+
+/// A directory called `objects` or `run` once counted as a store's own, whatever was in it.
+#[test]
+fn leftovers_of_an_init_are_taken_over_only_if_they_are_empty() {
+    for part in ["objects", "run"] {
+        let store = TestStore::without_init(&std::env::temp_dir());
+        fs::create_dir_all(store.store_dir().join(part)).unwrap();
+        fs::write(store.store_dir().join(part).join("thesis.tex"), "x").unwrap();
+        is_refused(&store, 4, &["not empty", "not a store"]);
+        fs::remove_file(store.store_dir().join(part).join("thesis.tex")).unwrap();
+        store.ok(["store", "init"]);
     }
 }
 

@@ -1,5 +1,6 @@
-//! Real work in a mounted fork of a snapshot, with a hundred snapshots taken meanwhile: git, cargo,
-//! and SQLite in WAL mode from two processes. Every snapshot mounts read-only and is whole.
+//! Real work in a mounted fork of a snapshot, with a hundred snapshots taken meanwhile: git, cargo
+//! building Floe, and SQLite in WAL mode from two processes. Every snapshot mounts read-only and is
+//! whole.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,10 @@ use floe_harness::command::run;
 use floe_harness::python::{Python, path};
 use floe_harness::{Output, ScanOptions, TestStore, Tree, binary, long_run};
 
+/// Least number of snapshots taken while Floe is built.
 const SNAPSHOTS: usize = 100;
+/// Of so many snapshots one is looked at closely.
+const SAMPLE: usize = 5;
 const LIMIT: Duration = Duration::from_secs(900);
 
 /// A program without what cargo put into this test's environment.
@@ -59,6 +63,8 @@ fn git(dir: &Path, args: &[&str]) -> String {
 #[derive(Default)]
 struct Signals {
     enough: AtomicBool,
+    /// Floe is being built.
+    building: AtomicBool,
     /// Commits of the two SQLite writers that have returned.
     committed: [AtomicU64; 2],
     commits_of_git: AtomicU64,
@@ -117,18 +123,32 @@ fn build(root: &Path) {
     assert!(!again.errors().contains("Compiling"), "{again}");
 }
 
-/// Floe itself from a clone in the mount: one small package, or the whole workspace.
-fn build_floe(root: &Path) {
+/// Floe itself from a clone in the mount: the file system, or in the long run all of it. Built to
+/// be built, not to be run: without optimisation and debug information.
+fn build_floe(root: &Path, signals: &Signals) {
     let source = binary::repository();
     git(root, &["clone", "-q", source.to_str().unwrap(), "floe"]);
-    let what: &[&str] = if long_run() {
-        &["--workspace"]
-    } else {
-        &["-p", "floe-guest"]
-    };
-    let mut command = program("cargo", &root.join("floe"));
-    ok(command.args(["build", "-q", "--offline"]).args(what));
-    assert!(root.join("floe/target/debug").is_dir());
+    let dir = root.join("floe");
+    let mut fetch = program("cargo", &dir);
+    fetch.args(["fetch", "--locked", "--offline"]);
+    let offline = run(&mut fetch, LIMIT).code == Some(0);
+    let mut command = program("cargo", &dir);
+    command.args(["build", "-q", "--locked", "-p"]);
+    command.arg(if long_run() { "floe" } else { "floe-fs" });
+    if offline {
+        command.arg("--offline");
+    }
+    let quick = ["profile.dev.opt-level=0", "profile.dev.debug=0"].map(str::to_owned);
+    let optimised = ["blake3", "fuser", "libsqlite3-sys", "rusqlite"];
+    let quick_too = optimised.map(|name| format!("profile.dev.package.{name}.opt-level=0"));
+    for setting in quick.into_iter().chain(quick_too) {
+        command.args(["--config", &setting]);
+    }
+    signals.building.store(true, Ordering::SeqCst);
+    let built = run(&mut command, LIMIT);
+    signals.building.store(false, Ordering::SeqCst);
+    built.expect_code(0);
+    assert!(dir.join("target/debug/libfloe_fs.rlib").is_file());
 }
 
 /// One process of two; each moves units between rows, so that the sum never changes.
@@ -202,6 +222,7 @@ struct Taken {
     committed: [u64; 2],
     commits_of_git: u64,
     digest: Option<blake3::Hash>,
+    while_building: bool,
 }
 
 fn digest(store: &TestStore, id: &str) -> blake3::Hash {
@@ -215,13 +236,16 @@ fn take(store: &TestStore, signals: &Signals, number: usize) -> Taken {
     let load = |count: &AtomicU64| count.load(Ordering::SeqCst);
     let committed = [load(&signals.committed[0]), load(&signals.committed[1])];
     let commits_of_git = load(&signals.commits_of_git);
+    let before = signals.building.load(Ordering::SeqCst);
     let id = store.snapshot("work");
-    let digest = number.is_multiple_of(20).then(|| digest(store, &id));
+    let while_building = before && signals.building.load(Ordering::SeqCst);
+    let digest = number.is_multiple_of(SAMPLE).then(|| digest(store, &id));
     Taken {
         id,
         committed,
         commits_of_git,
         digest,
+        while_building,
     }
 }
 
@@ -241,9 +265,9 @@ fn git_cargo_and_sqlite_work_while_a_hundred_snapshots_are_taken() {
         let (root, signals) = (root.clone(), signals.clone());
         std::thread::spawn(move || work(root, signals))
     };
-    let building = spawn(Box::new(|root, _| {
+    let building = spawn(Box::new(|root, signals| {
         build(&root);
-        build_floe(&root);
+        build_floe(&root, &signals);
     }));
     let others = [
         spawn(Box::new(|root, signals| {
@@ -253,9 +277,19 @@ fn git_cargo_and_sqlite_work_while_a_hundred_snapshots_are_taken() {
         spawn(Box::new(|root, signals| transfer(&root, 1, &signals))),
     ];
     let mut taken = Vec::new();
-    while taken.len() < SNAPSHOTS {
+    while !building.is_finished() {
+        if !signals.building.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+            continue;
+        }
         taken.push(take(&store, &signals, taken.len()));
-        std::thread::sleep(Duration::from_millis(30));
+        // Enough of them early on, and some as long as it takes.
+        let pause = if taken.len() < SNAPSHOTS + SAMPLE {
+            30
+        } else {
+            2_000
+        };
+        std::thread::sleep(Duration::from_millis(pause));
     }
     let built = building.join();
     signals.enough.store(true, Ordering::Relaxed);
@@ -263,15 +297,22 @@ fn git_cargo_and_sqlite_work_while_a_hundred_snapshots_are_taken() {
         thread.join().unwrap();
     }
     built.unwrap();
-    taken.push(take(&store, &signals, SNAPSHOTS));
+    let while_building = taken.iter().filter(|taken| taken.while_building).count();
+    assert!(
+        while_building >= SNAPSHOTS,
+        "the build ended after {while_building} snapshots"
+    );
+    taken.push(take(&store, &signals, 0));
 
     let mut python = Python::start();
     let mut with_git = 0;
-    for taken in &taken {
+    for (number, taken) in taken.iter().enumerate() {
         let frozen = store.mount(&taken.id);
         assert_eq!(fs::read(frozen.join("from the base")).unwrap(), b"1");
         check_database(&mut python, &frozen, store.base(), taken.committed);
-        if taken.commits_of_git > 0 {
+        let refused = fs::write(frozen.join("new"), "").unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::EROFS));
+        if number.is_multiple_of(SAMPLE) && taken.commits_of_git > 0 {
             with_git += 1;
             let clone = frozen.join("clone");
             git(&clone, &["fsck", "--full"]);

@@ -4,15 +4,20 @@ use std::io::{self, BufReader};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use serde::de::DeserializeOwned;
+
 use crate::daemon::spawn::{self, Started};
 use crate::error::{ApiError, ErrorKind};
 use crate::store_dir::StoreDir;
 use crate::wire::line::{self, LineError, REPLY_BYTES_MAX};
 use crate::wire::records::Unrestored;
-use crate::wire::{Call, FirstLine, Greeting, Progress, Reply};
+use crate::wire::{Call, FirstLine, Greeting, Progress, Reply, Request};
 
 /// How long to wait for another process that is just starting or ending a daemon.
-const OTHER_STARTER_WAIT: Duration = Duration::from_secs(10);
+const OTHER_STARTER_WAIT: Duration = Duration::from_secs(30);
+/// How many daemons are started, and how many a request is sent to, if each is told to end before
+/// it begins with it.
+const ATTEMPTS_MAX: u32 = 20;
 /// How long a daemon may take to greet.
 const GREETING_WAIT: Duration = Duration::from_secs(20);
 
@@ -23,6 +28,16 @@ pub struct Client {
     greeting: Greeting,
     store: StoreDir,
     unrestored: Vec<Unrestored>,
+    /// Whether another daemon will do if this one ends before it begins with a request.
+    may_start: bool,
+}
+
+/// Why a request has no answer.
+enum NoAnswer {
+    /// The daemon answered with an error, or it may have done the work.
+    Final(ApiError),
+    /// The daemon ended before it began; the error is for whoever does not try again.
+    NotBegun(ApiError),
 }
 
 impl Client {
@@ -36,6 +51,7 @@ impl Client {
             Err(error) if not_listening(&error) => return Ok(None),
             Err(error) => return Err(unreachable(store, &error)),
         };
+        check_owner(store, &stream)?;
         stream
             .set_read_timeout(Some(GREETING_WAIT))
             .map_err(|error| unreachable(store, &error))?;
@@ -61,6 +77,7 @@ impl Client {
             greeting,
             store: store.clone(),
             unrestored: Vec::new(),
+            may_start: false,
         }))
     }
 
@@ -84,12 +101,19 @@ impl Client {
     /// # Errors
     /// What the new daemon says keeps it from starting.
     pub fn connect_or_start(store: &StoreDir) -> Result<Self, ApiError> {
+        let mut client = Self::find_or_start(store)?;
+        client.may_start = true;
+        Ok(client)
+    }
+
+    fn find_or_start(store: &StoreDir) -> Result<Self, ApiError> {
         if let Some(client) = Self::connect(store)? {
             return Ok(client);
         }
         store.ensure()?;
         let give_up = Instant::now() + OTHER_STARTER_WAIT;
         let mut pause = Duration::from_millis(10);
+        let mut starts_left = ATTEMPTS_MAX;
         loop {
             let started = spawn::start(store)?;
             if let Some(mut client) = Self::connect(store)? {
@@ -99,19 +123,23 @@ impl Client {
                 return Ok(client);
             }
             // Whoever holds the lock is starting (its socket will appear) or ending (the lock
-            // will become free); anything else is the end of it.
+            // will become free); a daemon that was ready was told to end. Anything else is final.
             let error = match started {
-                Started::Refused(error) => error,
-                Started::Ready(_) => ApiError::new(
-                    ErrorKind::DaemonUnreachable,
-                    "the daemon ended right after it started",
-                )
-                .hint(format!(
-                    "read its log: `tail {}`",
-                    store.log_path().display()
-                )),
+                Started::Refused(error) if error.kind == ErrorKind::Conflict => error,
+                Started::Refused(error) => return Err(error),
+                Started::Ready(_) => {
+                    starts_left -= 1;
+                    ApiError::new(
+                        ErrorKind::DaemonUnreachable,
+                        "the daemon ended right after it started",
+                    )
+                    .hint(format!(
+                        "read its log: `tail {}`",
+                        store.log_path().display()
+                    ))
+                }
             };
-            if error.kind != ErrorKind::Conflict || Instant::now() >= give_up {
+            if starts_left == 0 || Instant::now() >= give_up {
                 return Err(error);
             }
             std::thread::sleep(pause);
@@ -138,7 +166,8 @@ impl Client {
         &self.greeting.version
     }
 
-    /// Sends a request and waits for its answer.
+    /// Sends a request and waits for its answer. If the daemon ends before it begins with it, the
+    /// request goes to the next daemon, which is started where needed.
     ///
     /// # Errors
     /// What the daemon answered, or that it could not.
@@ -155,13 +184,42 @@ impl Client {
         request: C,
         on_progress: &mut dyn FnMut(&Progress),
     ) -> Result<C::Answer, ApiError> {
-        line::write(self.reader.get_mut(), &request.into()).map_err(|error| self.lost(&error))?;
+        let request = request.into();
+        let mut left = ATTEMPTS_MAX;
         loop {
+            left -= 1;
+            match self.attempt(&request, on_progress) {
+                Ok(answer) => return Ok(answer),
+                Err(NoAnswer::NotBegun(_)) if self.may_start && left > 0 => {
+                    *self = Self::connect_or_start(&self.store)?;
+                }
+                Err(NoAnswer::Final(error) | NoAnswer::NotBegun(error)) => return Err(error),
+            }
+        }
+    }
+
+    fn attempt<T: DeserializeOwned>(
+        &mut self,
+        request: &Request,
+        on_progress: &mut dyn FnMut(&Progress),
+    ) -> Result<T, NoAnswer> {
+        let written = line::write(self.reader.get_mut(), request);
+        let mut begun = false;
+        loop {
+            // Even if the request could not be written: the daemon may say why.
             match line::read(&mut self.reader, &mut self.buffer, REPLY_BYTES_MAX) {
+                Ok(Reply::Accepted) => begun = true,
                 Ok(Reply::Progress(progress)) => on_progress(&progress),
                 Ok(Reply::Ok(answer)) => return Ok(answer),
-                Ok(Reply::Error(error)) => return Err(error),
-                Err(error) => return Err(self.lost(&error)),
+                Ok(Reply::Error(error)) => return Err(NoAnswer::Final(error)),
+                Err(error) if !begun && closed(&error) => {
+                    let error = match &written {
+                        Err(not_written) => self.ended(not_written),
+                        Ok(()) => self.ended(&error),
+                    };
+                    return Err(NoAnswer::NotBegun(error));
+                }
+                Err(error) => return Err(NoAnswer::Final(self.lost(&error))),
             }
         }
     }
@@ -177,6 +235,16 @@ impl Client {
         {}
     }
 
+    fn ended(&self, error: &dyn std::error::Error) -> ApiError {
+        let what = "the daemon ended before it began with the request";
+        ApiError::new(ErrorKind::DaemonUnreachable, what)
+            .caused_by(error)
+            .hint(format!(
+                "nothing was done; try again, or read its log: `tail {}`",
+                self.store.log_path().display()
+            ))
+    }
+
     fn lost(&self, error: &dyn std::error::Error) -> ApiError {
         ApiError::new(ErrorKind::DaemonUnreachable, "the daemon did not answer")
             .caused_by(error)
@@ -184,6 +252,18 @@ impl Client {
                 "whether the request was carried out is not known; its log may tell: `tail {}`",
                 self.store.log_path().display()
             ))
+    }
+}
+
+/// Whether the daemon closed the connection between two lines.
+fn closed(error: &LineError) -> bool {
+    match error {
+        LineError::Closed => true,
+        LineError::Io { source } => matches!(
+            source.kind(),
+            io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe
+        ),
+        _ => false,
     }
 }
 
@@ -198,7 +278,22 @@ fn unreachable(store: &StoreDir, error: &dyn std::error::Error) -> ApiError {
     let what = format!("cannot reach the daemon of '{}'", store.path().display());
     ApiError::new(ErrorKind::DaemonUnreachable, what)
         .caused_by(error)
-        .hint("only the owner of a store and root can use it; see `floe doctor`")
+        .hint("only the owner of a store can use it; see `floe doctor`")
+}
+
+/// Refuses to talk to a daemon of another user: what it answers is printed, and scripts act on it.
+fn check_owner(store: &StoreDir, stream: &UnixStream) -> Result<(), ApiError> {
+    let peer = rustix::net::sockopt::socket_peercred(stream)
+        .map_err(|error| unreachable(store, &error))?;
+    if peer.uid == rustix::process::geteuid() {
+        return Ok(());
+    }
+    let (owner, dir) = (peer.uid.as_raw(), store.path().display());
+    let what = format!("the daemon of '{dir}' runs as user {owner}");
+    Err(ApiError::new(ErrorKind::Failed, what).hint(format!(
+        "only the owner of a store can use it: run the command as user {owner}, or name another \
+         store with --store, or with FLOE_STORE"
+    )))
 }
 
 /// Refuses to talk to a daemon of another version.

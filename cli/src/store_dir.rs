@@ -10,14 +10,16 @@
 //! Everything else in it belongs to `floe-fs`.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File};
 use std::io;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use floe_fs::{OpenError, Store, StoreInfo};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 
 use crate::error::{ApiError, ErrorKind};
 
@@ -82,7 +84,7 @@ impl StoreDir {
     /// The log of a daemon that was started by a command.
     #[must_use]
     pub fn log_path(&self) -> PathBuf {
-        self.run_dir().join("daemon.log")
+        self.run_dir().join(LOG)
     }
 
     /// Makes the store unless it exists: in a new or empty directory only. What is no store, or
@@ -93,9 +95,13 @@ impl StoreDir {
     pub fn ensure(&self) -> Result<(), ApiError> {
         match Store::inspect(&self.path) {
             Err(OpenError::NotFound { .. }) => {}
-            Err(error @ (OpenError::Newer { .. } | OpenError::Damaged { .. })) => {
-                return Err(error.into());
-            }
+            Err(
+                error @ (OpenError::Newer { .. }
+                | OpenError::Damaged { .. }
+                | OpenError::Foreign { .. }
+                | OpenError::Writable { .. }
+                | OpenError::Symlink { .. }),
+            ) => return Err(error.into()),
             Ok(_) | Err(_) => return Ok(()),
         }
         match self.init() {
@@ -116,38 +122,69 @@ impl StoreDir {
             source,
         };
         make_private_dir(&self.path).map_err(failed)?;
+        // Somebody else's directory is refused before waiting for a lock that they could hold.
+        Store::check_owner(&self.path)?;
         let dir = File::open(&self.path).map_err(failed)?;
         dir.lock().map_err(failed)?;
         Store::init(&self.path)
     }
 
-    /// Makes the run directory, private to the owner.
+    /// Makes the run directory, private to the owner. The store must exist.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// When it cannot be made, or belongs to somebody else.
     pub fn make_run_dir(&self) -> Result<(), ApiError> {
-        let dir = self.run_dir();
-        make_private_dir(&dir)
-            .and_then(|()| fs::set_permissions(&dir, fs::Permissions::from_mode(0o700)))
+        make_private_dir(&self.run_dir())
+            .and_then(|()| self.open_run_dir())
+            .map(drop)
             .map_err(|error| self.unusable(&error))
     }
 
-    /// Opens the log for appending, after setting a very long one aside.
+    /// The run directory itself, whatever its name leads to later: what is made through it cannot
+    /// land elsewhere. A symbolic link, or a directory of somebody else, is refused.
+    fn open_run_dir(&self) -> io::Result<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let dir = rustix::fs::open(self.run_dir(), flags, Mode::empty())?;
+        let stat = rustix::fs::fstat(&dir)?;
+        let user = rustix::process::geteuid().as_raw();
+        if stat.st_uid != user {
+            let what = format!(
+                "{} belongs to user {}, and this is user {user}",
+                self.run_dir().display(),
+                stat.st_uid
+            );
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+        }
+        if stat.st_mode & 0o7777 != 0o700 {
+            rustix::fs::fchmod(&dir, Mode::RWXU)?;
+        }
+        Ok(dir)
+    }
+
+    /// Opens the log for appending, after setting a very long one aside. On a full disk that has
+    /// no room for one, nothing is logged.
     ///
     /// # Errors
     /// When it cannot be opened.
     pub fn open_log(&self) -> Result<File, ApiError> {
-        let path = self.log_path();
-        if fs::metadata(&path).is_ok_and(|meta| meta.len() > LOG_BYTES_MAX) {
-            fs::rename(&path, path.with_extension("log.1"))
-                .map_err(|error| self.unusable(&error))?;
-        }
-        OpenOptions::new()
-            .create(true)
-            .append(true)
-            .mode(0o600)
-            .open(&path)
-            .map_err(|error| self.unusable(&error))
+        let open = || {
+            let dir = self.open_run_dir()?;
+            let nofollow = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
+            match rustix::fs::statat(&dir, LOG, nofollow) {
+                Ok(stat) if u64::try_from(stat.st_size).unwrap_or(0) > LOG_BYTES_MAX => {
+                    rustix::fs::renameat(&dir, LOG, &dir, LOG_BEFORE)?;
+                }
+                _ => {}
+            }
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND;
+            let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let mode = Mode::RUSR | Mode::WUSR;
+            match rustix::fs::openat(&dir, LOG, flags, mode) {
+                Err(Errno::NOSPC | Errno::DQUOT) => File::options().append(true).open("/dev/null"),
+                other => Ok(File::from(other?)),
+            }
+        };
+        open().map_err(|error: io::Error| self.unusable(&error))
     }
 
     /// Connects to the daemon's socket.
@@ -159,13 +196,14 @@ impl StoreDir {
     }
 
     /// Listens on the daemon's socket, replacing a socket that a killed daemon left. Only whoever
-    /// holds the store's lock may call it.
+    /// holds the store's lock may call it, after [`StoreDir::make_run_dir`].
     ///
     /// # Errors
     /// The system's.
     pub fn listen(&self) -> io::Result<UnixListener> {
         self.remove_socket()?;
-        with_socket_path(&self.run_dir(), |path| UnixListener::bind(path))
+        let dir = self.open_run_dir()?;
+        UnixListener::bind(through(&dir))
     }
 
     /// Removes the daemon's socket; one that is not there is fine.
@@ -190,6 +228,9 @@ impl StoreDir {
 }
 
 const SOCKET: &str = "daemon.sock";
+const LOG: &str = "daemon.log";
+/// The log before, once it was too long.
+const LOG_BEFORE: &str = "daemon.log.1";
 
 /// Calls `open` with a path to the socket that fits into a socket address. A path that is too
 /// long is replaced by one through this process's descriptor of the directory.
@@ -199,10 +240,12 @@ fn with_socket_path<T>(run_dir: &Path, open: impl FnOnce(&Path) -> io::Result<T>
         return open(&path);
     }
     let dir = File::open(run_dir)?;
-    open(Path::new(&format!(
-        "/proc/self/fd/{}/{SOCKET}",
-        dir.as_raw_fd()
-    )))
+    open(&through(&dir))
+}
+
+/// A path to the socket through this process's descriptor of its directory.
+fn through(run_dir: &impl AsRawFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}/{SOCKET}", run_dir.as_raw_fd()))
 }
 
 /// Makes a directory with mode 0700 and, below an existing one, its parents.

@@ -1,6 +1,8 @@
 //! What every part of an open store shares: catalog, objects, layer tree, number counters.
 
 use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,6 +22,15 @@ use crate::lock::{Mutex, RwLock, rank};
 const INO_BATCH: u64 = 1 << 16;
 /// Object ids reserved with one write.
 const OBJECT_BATCH: u64 = 1 << 10;
+
+/// What the lock file holds after an orderly end; else the process that has it, or had.
+pub(crate) const CLEAN: &str = "clean\n";
+
+/// Marks an orderly end in the lock file.
+pub(crate) fn note_clean_end(lock: &File) -> io::Result<()> {
+    lock.write_all_at(CLEAN.as_bytes(), 0)?;
+    lock.set_len(CLEAN.len() as u64)
+}
 
 /// Work that no caller waits for.
 pub(crate) enum Chore {
@@ -87,10 +98,9 @@ impl Core {
         when_done.recv().unwrap_or_default();
     }
 
-    /// Notes that nothing has to be put in order when the store is opened again: an empty lock file
-    /// says so.
+    /// Notes that nothing has to be put in order when the store is opened again.
     pub(crate) fn note_clean_end(&self) -> Result<(), CatalogError> {
-        self.lock.set_len(0).map_err(|source| CatalogError::Sync {
+        note_clean_end(&self.lock).map_err(|source| CatalogError::Sync {
             path: self.dir.join("lock"),
             source,
         })

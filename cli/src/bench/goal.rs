@@ -19,8 +19,10 @@ pub struct Goal {
     pub unit: Unit,
     /// The case the figure comes from.
     pub case: String,
-    /// Whether the promise was kept; absent if it was not measured.
+    /// Whether the promise was kept; absent if it was not measured, or not in all of its cases.
     pub met: Option<bool>,
+    /// Cases that the promise is about and that were not measured.
+    pub missing: Vec<String>,
 }
 
 /// What a goal's figures count.
@@ -53,6 +55,7 @@ impl Goal {
             unit: Unit::Ns,
             case: case.unwrap_or_default(),
             met: measured.map(|ns| ns < limit),
+            missing: Vec::new(),
         }
     }
 
@@ -75,7 +78,19 @@ impl Goal {
             unit: Unit::Ratio,
             case: case.unwrap_or_default(),
             met: measured.map(|ratio| ratio <= limit),
+            missing: Vec::new(),
         }
+    }
+
+    /// Names the cases that the promise is about and that were not measured. With one of them
+    /// missing it is not known to be kept; that it is not kept, the other cases can show.
+    #[must_use]
+    pub fn without(mut self, missing: impl IntoIterator<Item = String>) -> Self {
+        self.missing.extend(missing);
+        if !self.missing.is_empty() && self.met == Some(true) {
+            self.met = None;
+        }
+        self
     }
 
     /// `met`, `missed by 31.0 us (1.3x)`, or `not measured`.
@@ -112,10 +127,19 @@ impl Goal {
             }
             Unit::Ratio => format!("{measured:.2}x"),
         };
-        if self.case.is_empty() {
+        let mut words = vec![self.case.clone()];
+        if let [first, more @ ..] = self.missing.as_slice() {
+            let more = match more.len() {
+                0 => String::new(),
+                count => format!(" and {count} more"),
+            };
+            words.push(format!("without {first}{more}"));
+        }
+        words.retain(|word| !word.is_empty());
+        if words.is_empty() {
             figure
         } else {
-            format!("{figure} ({})", self.case)
+            format!("{figure} ({})", words.join("; "))
         }
     }
 }
@@ -143,6 +167,20 @@ mod tests {
         let goal = Goal::ratio("", 1.2, [("a", 100, 110), ("b", 100, 147)]);
         assert_eq!(goal.verdict(), "missed by 0.27");
         assert_eq!(goal.figure(), "1.47x (b)");
+    }
+
+    /// A goal for 10 GiB was once reported as met where the disk had room for 1 GiB only.
+    #[test]
+    fn a_goal_is_not_met_while_one_of_its_cases_is_missing() {
+        let missing = || ["c".to_owned(), "d".to_owned()];
+        let goal = Goal::time("", LIMIT, [("a", 80_000)]).without(missing());
+        assert_eq!(goal.met, None);
+        assert_eq!(goal.verdict(), "not measured");
+        assert_eq!(goal.figure(), "80.0 us (a; without c and 1 more)");
+        let goal = Goal::time("", LIMIT, [("a", 180_000)]).without(missing());
+        assert_eq!(goal.met, Some(false));
+        let goal = Goal::ratio("", 1.5, [("a", 100, 110)]).without([]);
+        assert_eq!(goal.met, Some(true));
     }
 
     #[test]

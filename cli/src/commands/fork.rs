@@ -24,7 +24,7 @@ Examples:
   floe fork web try --count 3 --mount /tmp/try
                                            on /tmp/try/try-1 to /tmp/try/try-3")]
 pub(crate) struct Fork {
-    /// Workspace, or snapshot (id, prefix of an id, name, or WORKSPACE/NAME)
+    /// Workspace, or snapshot (id or its first 4 or more digits, name, or WORKSPACE/NAME)
     #[arg(value_name = "WS|SNAP")]
     source: String,
     /// Name of the new workspace

@@ -75,8 +75,8 @@ pub(crate) struct Globals {
     ///
     /// It is made on first use if it does not exist or is empty.
     #[arg(long, global = true, value_name = "DIR", env = crate::store_dir::STORE_VARIABLE)]
-    #[arg(hide_env_values = true)]
-    pub(crate) store: Option<PathBuf>,
+    #[arg(hide_env_values = true, value_parser = store_dir())]
+    pub(crate) store: Option<StoreArgument>,
     /// Print JSON: data on stdout, an error as one object on stderr
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -87,6 +87,35 @@ pub(crate) struct Globals {
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
     #[arg(hide_possible_values = false)]
     pub(crate) color: ColorWhen,
+}
+
+/// What `--store` or the variable says. An empty variable counts as none, as for other programs.
+#[derive(Clone, Debug)]
+pub(crate) struct StoreArgument(PathBuf);
+
+impl Globals {
+    fn store(&self) -> Result<Option<&std::path::Path>, ApiError> {
+        let Some(StoreArgument(dir)) = &self.store else {
+            return Ok(None);
+        };
+        if !dir.as_os_str().is_empty() {
+            return Ok(Some(dir));
+        }
+        let variable = std::env::var_os(crate::store_dir::STORE_VARIABLE);
+        if variable.is_some_and(|value| value.is_empty()) {
+            return Ok(None);
+        }
+        Err(
+            ApiError::new(ErrorKind::Usage, "--store names no directory")
+                .hint("leave it out to use the default store"),
+        )
+    }
+}
+
+/// Takes any text, an empty one too; for clap, whose own parser of paths refuses that.
+fn store_dir() -> impl clap::builder::TypedValueParser<Value = StoreArgument> {
+    use clap::builder::{OsStringValueParser, TypedValueParser};
+    OsStringValueParser::new().map(|text| StoreArgument(PathBuf::from(text)))
 }
 
 /// All commands.
@@ -166,7 +195,7 @@ impl Context {
     /// When no store can be derived from them.
     pub(crate) fn new(globals: &Globals) -> Result<Self, ApiError> {
         Ok(Self {
-            store: StoreDir::locate(globals.store.as_deref())?,
+            store: StoreDir::locate(globals.store()?)?,
             output: Output::new(globals.json, globals.quiet, globals.color),
         })
     }
@@ -218,6 +247,23 @@ fn label(text: &str) -> Result<(String, String), String> {
     }
 }
 
+/// Labels by key. A key given twice is an error: one of its values would be lost.
+///
+/// # Errors
+/// When a key is repeated.
+fn labels(
+    given: &[(String, String)],
+) -> Result<std::collections::BTreeMap<String, String>, ApiError> {
+    let mut labels = std::collections::BTreeMap::new();
+    for (key, value) in given {
+        if labels.insert(key.clone(), value.clone()).is_some() {
+            let what = format!("the label '{key}' is given more than once");
+            return Err(ApiError::new(ErrorKind::Usage, what).hint("give each key one value"));
+        }
+    }
+    Ok(labels)
+}
+
 /// Lays `name: value` lines out.
 fn facts(pairs: &[(&str, String)]) -> String {
     let width = pairs.iter().map(|(name, _)| name.len()).max().unwrap_or(0) + 1;
@@ -258,6 +304,15 @@ mod tests {
             }
         }
         check(&Cli::command());
+    }
+
+    #[test]
+    fn a_label_given_twice_is_wrong_usage() {
+        let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        assert_eq!(labels(&[pair("a", "1"), pair("b", "1")]).unwrap().len(), 2);
+        let error = labels(&[pair("a", "1"), pair("a", "2")]).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Usage);
+        assert!(error.error.contains("'a'"), "{error}");
     }
 
     #[test]

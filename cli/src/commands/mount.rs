@@ -24,7 +24,7 @@ Examples:
   floe mount web /srv/web
   floe mount web/green /mnt/green          a snapshot, read-only")]
 pub(crate) struct Mount {
-    /// Workspace, or snapshot (id, prefix of an id, name, or WORKSPACE/NAME)
+    /// Workspace, or snapshot (id or its first 4 or more digits, name, or WORKSPACE/NAME)
     #[arg(value_name = "WS|SNAP")]
     target: String,
     /// Directory to mount on

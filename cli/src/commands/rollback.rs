@@ -21,7 +21,7 @@ pub(crate) struct Rollback {
     /// Workspace
     #[arg(value_name = "WS")]
     workspace: String,
-    /// Snapshot (id, prefix of an id, name, or WORKSPACE/NAME)
+    /// Snapshot (id or its first 4 or more digits, name, or WORKSPACE/NAME)
     #[arg(value_name = "SNAP")]
     snapshot: String,
 }

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::{Context, label};
+use super::{Context, label, labels};
 use crate::error::ApiError;
 use crate::time;
 use crate::wire::TakeSnapshot;
@@ -45,7 +45,7 @@ impl Snapshot {
             workspace: self.workspace.clone(),
             name: self.name.clone(),
             message: self.message.clone(),
-            labels: self.labels.iter().cloned().collect(),
+            labels: labels(&self.labels)?,
             durable: self.durable,
         })?;
         if context.output.json {

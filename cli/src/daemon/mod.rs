@@ -183,6 +183,9 @@ fn log_to_stderr(output: &Output) {
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        // A log on a full disk is lost, silently: the complaint about it would go to stderr too,
+        // fail as well, and panic in whichever thread had something to say.
+        .log_internal_errors(false)
         .with_ansi(output.colors_stderr());
     if subscriber.try_init().is_err() {
         warn!("a log is set up already");

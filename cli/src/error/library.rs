@@ -76,6 +76,19 @@ impl From<OpenError> for ApiError {
             }
             OpenError::Damaged { .. } => made(ErrorKind::Failed)
                 .hint("nothing was changed; copy the store aside before you try to repair it"),
+            OpenError::Foreign { owner, .. } => made(ErrorKind::Failed).hint(format!(
+                "only the owner of a store can use it: run the command as user {owner}, or name \
+                 another store with --store, or with FLOE_STORE"
+            )),
+            OpenError::Writable { path, .. } => made(ErrorKind::Failed).hint(format!(
+                "if you trust everybody who could write to it so far: `chmod go-w {}`",
+                shell_word(&path.to_string_lossy())
+            )),
+            OpenError::Symlink { path } => made(ErrorKind::Failed).hint(format!(
+                "see where it leads with `ls -l {}`; only the store's directory itself may be \
+                 named through a link",
+                shell_word(&path.to_string_lossy())
+            )),
             OpenError::Access { .. }
             | OpenError::Catalog { .. }
             | OpenError::Contents { .. }
@@ -176,6 +189,7 @@ impl From<ImportError> for ApiError {
                 std::io::ErrorKind::NotFound => made(ErrorKind::NotFound),
                 _ => made(ErrorKind::Failed),
             },
+            ImportError::Interrupted { .. } => made(ErrorKind::Interrupted),
             ImportError::Entry { .. } | ImportError::Build { .. } => made(ErrorKind::Failed),
         }
     }

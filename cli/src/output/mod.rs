@@ -227,7 +227,12 @@ pub fn report_usage(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
             ErrorKind::Usage,
             first.strip_prefix("error: ").unwrap_or(first),
         );
-        seen.causes = lines.map(|line| line.trim().to_owned()).collect();
+        // Without a command clap shows its help, which says nothing about a cause.
+        if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+            seen.error = "a command is missing".to_owned();
+        } else {
+            seen.causes = lines.map(|line| line.trim().to_owned()).collect();
+        }
         seen.hint = Some("read the usage with `floe --help`".to_owned());
         stderr_line(&error_json(&seen));
     } else if let Err(failure) = error.print()

@@ -3,13 +3,17 @@
 //! ```text
 //! daemon  {"floe":"0.1.0","pid":4711}                            on connecting
 //! client  {"snapshot":{"workspace":"w", ...}}                    a request
+//! daemon  "accepted"                                             it begins to work on it
 //! daemon  {"progress":{"files":120,"bytes":88000}}               only while importing
 //! daemon  {"ok":{"id":"1f0c...", ...}}  or  {"error":{...}}      the answer
 //! ```
 //!
-//! A connection carries any number of requests, one after the other. The greeting lets a client
-//! tell "the daemon was just ending" (no greeting: try again) from "it ended while it worked"
-//! (do not repeat), and notice that it talks to another version. The answers in [`records`] are
+//! A connection carries any number of requests, one after the other. A daemon that is ending closes
+//! its connections, but not one with a request that it has accepted, for as long as it can wait.
+//! So a client whose connection ends before `accepted` knows that nothing was done, and asks the
+//! next daemon; one whose connection ends after it does not know, and must not repeat. A request
+//! that cannot be understood is answered with an error and never accepted. The greeting lets a
+//! client notice that it talks to another version. The answers in [`records`] are
 //! also what `--json` prints.
 
 pub mod line;
@@ -56,6 +60,8 @@ pub enum FirstLine {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reply<T> {
+    /// Work on the request begins; until this line nothing was done.
+    Accepted,
     /// The request is still being worked on.
     Progress(Progress),
     /// The answer.
@@ -267,6 +273,7 @@ mod tests {
             files: 3,
             ..Progress::default()
         }));
+        round_trip(&Reply::<Stopping>::Accepted);
         round_trip(&Reply::Ok(Stopping { pid: 7 }));
         let error = ApiError::new(ErrorKind::NotFound, "gone").hint("`floe ws list`");
         round_trip(&Reply::<Stopping>::Error(error));
@@ -285,6 +292,10 @@ mod tests {
         assert_eq!(
             text.unwrap(),
             r#"{"rollback":{"workspace":"w","snapshot":"s"}}"#
+        );
+        assert_eq!(
+            serde_json::to_string(&Reply::<()>::Accepted).unwrap(),
+            r#""accepted""#
         );
         let greeting = Greeting {
             version: "0.1.0".into(),

@@ -25,6 +25,9 @@ pub struct Workspace {
     pub created_at: String,
     /// The snapshot it was forked from.
     pub forked_from: Option<String>,
+    /// The snapshot that its present state was made from: the last one taken of it, or what it was
+    /// rolled back to or forked from since.
+    pub parent: Option<String>,
 }
 
 impl Workspace {
@@ -39,6 +42,7 @@ impl Workspace {
             bytes: info.bytes,
             created_at: info.created_at,
             forked_from: info.forked_from.map(|id| id.to_string()),
+            parent: info.parent.map(|id| id.to_string()),
         }
     }
 }

@@ -192,7 +192,8 @@ impl Inspection {
         )
     }
 
-    /// Labels and mounts of something that does not exist: the table, and what it names.
+    /// Labels and mounts of something that does not exist: the table, and what it names. To SQL
+    /// nothing is not among nothing: in a store without snapshots that holds for every mount.
     pub(crate) fn dangling(&self) -> Result<Vec<(String, String)>, CatalogError> {
         self.list(
             "SELECT 'label', snapshot || ' ' || key FROM label \

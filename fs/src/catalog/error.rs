@@ -16,6 +16,9 @@ pub enum CatalogError {
         #[source]
         source: rusqlite::Error,
     },
+    /// The disk is full, and what was kept back for removing files has been given away.
+    #[error("no space left on device: only removing files is possible")]
+    Full,
     /// A row holds a value that Floe never writes.
     #[error("the catalog is damaged: {what}")]
     Damaged {
@@ -53,6 +56,11 @@ impl CatalogError {
             if source.sqlite_error_code() == Some(rusqlite::ErrorCode::ConstraintViolation))
     }
 
+    /// Whether there was no room for it on the disk.
+    pub(crate) fn is_full(&self) -> bool {
+        self.errno() == libc::ENOSPC
+    }
+
     /// The errno a file-system operation reports for it.
     pub(crate) fn errno(&self) -> i32 {
         match self {
@@ -62,6 +70,7 @@ impl CatalogError {
                 Some(rusqlite::ErrorCode::OutOfMemory) => libc::ENOMEM,
                 _ => libc::EIO,
             },
+            Self::Full => libc::ENOSPC,
             Self::Sync { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
             Self::Damaged { .. } | Self::Newer { .. } => libc::EIO,
         }

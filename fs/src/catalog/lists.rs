@@ -68,6 +68,8 @@ pub(crate) struct SnapshotQuery<'a> {
     pub(crate) id_prefix: Option<&'a str>,
     pub(crate) workspace: Option<WorkspaceId>,
     pub(crate) workspace_name: Option<&'a str>,
+    /// Only of workspaces that were not deleted.
+    pub(crate) of_live_ones: bool,
     pub(crate) name: Option<&'a str>,
     pub(crate) labels: Option<&'a BTreeMap<String, String>>,
     pub(crate) limit: Option<usize>,
@@ -195,6 +197,20 @@ impl Catalog {
         Ok(found.first().copied().unwrap_or(0))
     }
 
+    /// The snapshot that a layer was made on.
+    pub(crate) fn snapshot_below(
+        &self,
+        layer: LayerId,
+    ) -> Result<Option<SnapshotId>, CatalogError> {
+        let during = "looking up what a layer was made on";
+        let sql = "SELECT p.id FROM layer l JOIN snapshot p ON p.layer = l.parent WHERE l.id = ?1";
+        let found = self.collect(sql, [int(layer.0)], |row| {
+            row.get::<_, String>(0)
+                .map_err(CatalogError::during(during))
+        })?;
+        Ok(found.first().and_then(|id| SnapshotId::parse(id)))
+    }
+
     /// Whether an object belongs to a layer (and not to nobody, after a crash).
     pub(crate) fn has_object(&self, id: ObjectId) -> Result<bool, CatalogError> {
         let during = "looking an object up";
@@ -273,6 +289,9 @@ impl Catalog {
         }
         if let Some(name) = query.workspace_name {
             condition(&mut sql, " AND w.name = ?", name.to_owned().into());
+        }
+        if query.of_live_ones {
+            sql.push_str(" AND w.deleted_at IS NULL");
         }
         if let Some(name) = query.name {
             condition(&mut sql, " AND s.name = ?", name.to_owned().into());

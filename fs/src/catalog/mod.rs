@@ -15,6 +15,7 @@ mod checkpoint;
 mod error;
 mod lists;
 mod query;
+mod reserve;
 mod schema;
 
 use std::fs::File;
@@ -38,6 +39,9 @@ use crate::lock::{Mutex, MutexGuard, rank};
 /// Connections for reading, so that a slow query on one thread does not stop the others.
 const READERS: usize = 4;
 
+/// Copies the whole log back and cuts it.
+const EMPTY_LOG: &str = "PRAGMA wal_checkpoint(TRUNCATE)";
+
 /// The open catalog of a store.
 pub(crate) struct Catalog {
     path: PathBuf,
@@ -48,6 +52,7 @@ pub(crate) struct Catalog {
     wal: File,
     before_checkpoint: Arc<OnceLock<BeforeCheckpoint>>,
     checkpointer: checkpoint::Checkpointer,
+    reserve: reserve::Reserve,
 }
 
 /// What must be durable before the log is: a checkpoint syncs it.
@@ -131,6 +136,7 @@ impl Catalog {
             wal,
             before_checkpoint,
             checkpointer,
+            reserve: reserve::Reserve::open(path),
         })
     }
 
@@ -156,8 +162,22 @@ impl Catalog {
         if change.is_empty() {
             return Ok(());
         }
+        let removes = reserve::only_removes(change);
         let mut writer = self.writer.lock();
-        apply::apply(&mut writer, change)?;
+        if !removes && !self.reserve.may_add() {
+            return Err(CatalogError::Full);
+        }
+        match apply::apply(&mut writer, change) {
+            Err(error) if removes && error.is_full() && self.reserve.release() => {
+                // The log takes up space as well, until it is copied back.
+                let emptied = writer.query_row(EMPTY_LOG, [], |_| Ok(()));
+                if let Err(error) = emptied {
+                    tracing::warn!(%error, "cannot empty the log of the catalog");
+                }
+                apply::apply(&mut writer, change)?;
+            }
+            applied => applied?,
+        }
         drop(writer);
         self.checkpointer.committed();
         Ok(())
@@ -177,11 +197,10 @@ impl Catalog {
     /// Copies the log back into the database and empties it, so that whoever opens the catalog
     /// next sees that it was left in order. The log stays if a reader is still at it.
     pub(crate) fn empty_log(&self) -> Result<(), CatalogError> {
-        let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
         let busy: bool = self
             .writer
             .lock()
-            .query_row(sql, [], |row| row.get(0))
+            .query_row(EMPTY_LOG, [], |row| row.get(0))
             .map_err(CatalogError::during("emptying the log of the catalog"))?;
         if busy {
             tracing::debug!("the log of the catalog is in use and stays");

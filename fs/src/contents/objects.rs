@@ -33,13 +33,13 @@ pub(crate) struct Objects {
 impl Objects {
     /// Takes the directory, which must exist, and finds out whether its disk can share extents.
     pub(crate) fn open(dir: &Path) -> Result<Self, ContentsError> {
-        let reflink = probe_reflink(dir).map_err(|source| ContentsError::Directory {
-            action: "write to",
+        std::fs::read_dir(dir).map_err(|source| ContentsError::Directory {
+            action: "read",
             source,
         })?;
         Ok(Self {
             dir: dir.to_owned(),
-            reflink,
+            reflink: probe_reflink(dir),
             open: Mutex::new(LruCache::new(OPEN_MAX)),
             dirty: Mutex::default(),
         })
@@ -218,24 +218,58 @@ fn sync_dir(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-/// Tries to clone one file onto another.
-fn probe_reflink(dir: &Path) -> io::Result<bool> {
-    let file = |name: &str| -> io::Result<(PathBuf, File)> {
-        let path = dir.join(name);
-        let file = OpenOptions::new()
+/// Finds out whether one file can be cloned onto another, by trying. Where even that cannot be
+/// tried, as on a full disk, contents are copied: a store must open there, if only to remove files.
+fn probe_reflink(dir: &Path) -> bool {
+    let names = [".reflink-from", ".reflink-to"].map(|name| dir.join(name));
+    let tried = try_to_clone(&names[0], &names[1]);
+    let mut removed = Ok(());
+    for name in &names {
+        match std::fs::remove_file(name) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => removed = Err(error),
+            _ => {}
+        }
+    }
+    match tried.and_then(|cloned| removed.map(|()| cloned)) {
+        Ok(cloned) => cloned,
+        Err(error) => {
+            tracing::warn!(%error, "cannot find out whether the disk shares extents");
+            false
+        }
+    }
+}
+
+fn try_to_clone(from: &Path, to: &Path) -> io::Result<bool> {
+    let open = |path: &Path| {
+        OpenOptions::new()
             .read(true)
             .write(true)
             .create(true)
             .truncate(true)
             .mode(0o600)
-            .open(&path)?;
-        Ok((path, file))
+            .open(path)
     };
-    let (from_path, from) = file(".reflink-from")?;
-    let (to_path, to) = file(".reflink-to")?;
-    rustix::io::write(&from, &[1; 4096])?;
-    let cloned = rustix::fs::ioctl_ficlone(&to, &from).is_ok();
-    std::fs::remove_file(from_path)?;
-    std::fs::remove_file(to_path)?;
-    Ok(cloned)
+    let (from, to) = (open(from)?, open(to)?);
+    std::io::Write::write_all(&mut &from, &[1; 4096])?;
+    Ok(rustix::fs::ioctl_ficlone(&to, &from).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A store on a full disk once could not be opened, and its probe stayed behind.
+    #[test]
+    fn a_probe_that_fails_means_no_reflink_and_leaves_nothing() {
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = scratch.path();
+        std::fs::create_dir(dir.join(".reflink-to")).unwrap();
+        let objects = Objects::open(dir).unwrap();
+        assert!(!objects.can_reflink());
+        assert!(!dir.join(".reflink-from").exists());
+        std::fs::remove_dir(dir.join(".reflink-to")).unwrap();
+        probe_reflink(dir);
+        assert_eq!(std::fs::read_dir(dir).unwrap().count(), 0);
+        assert!(Objects::open(&dir.join("missing")).is_err());
+    }
 }

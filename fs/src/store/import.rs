@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
+use std::ops::ControlFlow;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -65,6 +66,12 @@ pub enum ImportError {
         #[source]
         source: BuildError,
     },
+    /// Whoever wanted it does not want it any more.
+    #[error("the import of {dir} was interrupted")]
+    Interrupted {
+        /// The source.
+        dir: PathBuf,
+    },
     /// The catalog failed.
     #[error(transparent)]
     Catalog(#[from] CatalogError),
@@ -72,7 +79,8 @@ pub enum ImportError {
 
 impl Store {
     /// Makes a workspace with a copy of a directory: hard links, holes, extended attributes, ACLs,
-    /// devices and odd names kept. `progress` is told after each file.
+    /// devices and odd names kept. `progress` is told after each file and once before the end, and
+    /// says whether to go on.
     ///
     /// # Errors
     /// [`ImportError`] names the first file that cannot be taken in.
@@ -80,7 +88,7 @@ impl Store {
         &self,
         name: &WorkspaceName,
         dir: &Path,
-        progress: &mut dyn FnMut(&ImportProgress),
+        progress: &mut dyn FnMut(&ImportProgress) -> ControlFlow<()>,
     ) -> Result<(WorkspaceInfo, ImportReport), ImportError> {
         let started = Instant::now();
         let failed = |source: io::Error| ImportError::Directory {
@@ -100,9 +108,14 @@ impl Store {
             links: HashMap::new(),
             report: ImportReport::default(),
             progress,
-            path: real,
+            path: real.clone(),
+            dir: real,
         };
-        match import.tree(&mut builder, root) {
+        // Asked once more: after this the workspace is there, whoever wants it.
+        let done = import
+            .tree(&mut builder, root)
+            .and_then(|()| import.go_on());
+        match done {
             Ok(()) => {
                 let info = builder.finish()?;
                 import.report.elapsed_us =
@@ -128,7 +141,9 @@ struct Import<'a> {
     /// Files with several names: device and inode to the number they have here.
     links: HashMap<(u64, u64), Ino>,
     report: ImportReport,
-    progress: &'a mut dyn FnMut(&ImportProgress),
+    progress: &'a mut dyn FnMut(&ImportProgress) -> ControlFlow<()>,
+    /// The source.
+    dir: PathBuf,
     /// Where the walk is, for errors.
     path: PathBuf,
 }
@@ -159,16 +174,24 @@ impl Import<'_> {
                     self.path.pop();
                 }
             }
-            let files = self.report.files
-                + self.report.directories
-                + self.report.symlinks
-                + self.report.special;
-            (self.progress)(&ImportProgress {
-                files,
-                bytes: self.report.bytes,
-            });
+            self.go_on()?;
         }
         Ok(())
+    }
+
+    /// Says how far it is; an error if that is far enough.
+    fn go_on(&mut self) -> Result<(), ImportError> {
+        let report = &self.report;
+        let so_far = ImportProgress {
+            files: report.files + report.directories + report.symlinks + report.special,
+            bytes: report.bytes,
+        };
+        match (self.progress)(&so_far) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(ImportError::Interrupted {
+                dir: self.dir.clone(),
+            }),
+        }
     }
 
     /// Takes one name in; a directory comes back as the next frame.

@@ -15,6 +15,7 @@ mod open;
 mod place;
 mod rollback;
 mod snapshots;
+mod trust;
 mod types;
 mod views;
 mod workspaces;

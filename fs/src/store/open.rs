@@ -1,23 +1,24 @@
 //! Making, opening and inspecting a store.
 
-use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, Read};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use rustix::fs::FlockOperation;
 use thiserror::Error;
+use tracing::warn;
 
 use super::chores::Chores;
 use super::place::{Place, settle_in};
 use super::types::{StoreInfo, rfc3339};
-use super::{Store, control};
+use super::{Store, control, trust};
 use crate::catalog::{APPLICATION_ID, Catalog, CatalogError, FORMAT, size_on_disk};
 use crate::change::{Change, Row};
 use crate::contents::{ContentsError, Objects};
-use crate::core::{Chore, Core, Numbers};
+use crate::core::{CLEAN, Chore, Core, Numbers, note_clean_end};
 use crate::dispatch::OpError;
 use crate::engine::{now_ns, reap_unlinked, remove_doomed};
 use crate::id::LayerId;
@@ -28,6 +29,8 @@ use crate::lock::{Mutex, RwLock};
 const CATALOG: &str = "catalog.db";
 /// Name of the lock file in a store; holds the owner's process id as text.
 const LOCK: &str = "lock";
+/// Directories that every store has.
+const PARTS: [&str; 2] = ["objects", "run"];
 
 /// Why a store could not be made or opened. It was not changed.
 #[derive(Debug, Error)]
@@ -105,6 +108,30 @@ pub enum OpenError {
         #[source]
         source: ContentsError,
     },
+    /// Part of the store belongs to somebody else.
+    #[error("{path} belongs to user {owner}, and this is user {user}")]
+    Foreign {
+        /// Which file or directory.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
+        /// The user of this process.
+        user: u32,
+    },
+    /// Part of the store can be changed by others than its owner.
+    #[error("{path} can be written by others than its owner: its mode is {mode:04o}")]
+    Writable {
+        /// Which file or directory.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// Part of the store is a symbolic link.
+    #[error("{path} is a symbolic link, which Floe never makes there")]
+    Symlink {
+        /// Which.
+        path: PathBuf,
+    },
     /// What a crash left behind could not be put in order.
     #[error("cannot recover the store {dir}")]
     Recover {
@@ -125,6 +152,14 @@ fn access(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> OpenEr
     }
 }
 
+/// Whether an error says that there is no room.
+fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
+}
+
 /// Keeps other processes out of the store while its file is open.
 struct Lock {
     file: File,
@@ -141,6 +176,7 @@ impl Lock {
             .create(true)
             .truncate(false)
             .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW)
             .open(&path)
             .map_err(access("write to", &path))?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -156,11 +192,25 @@ impl Lock {
             }
             Err(errno) => return Err(access("lock", &path)(errno.into())),
         }
-        let crashed = file.metadata().map_err(access("read", &path))?.len() > 0;
-        file.set_len(0)
-            .and_then(|()| file.rewind())
-            .and_then(|()| writeln!(file, "{}", std::process::id()))
-            .map_err(access("write to", &path))?;
+        let mut last = String::new();
+        let crashed = file.read_to_string(&mut last).is_err() || last != CLEAN;
+        // In place, without cutting the file first: a full disk has room for that.
+        let pid = format!("{}\n", std::process::id());
+        match file
+            .write_all_at(pid.as_bytes(), 0)
+            .and_then(|()| file.set_len(pid.len() as u64))
+        {
+            // The lock holds without the number; another process's would be misleading.
+            Err(error) if is_full(&error) => {
+                warn!(%error, "the lock does not say which process holds it");
+                file.set_len(0).map_err(access("write to", &path))?;
+            }
+            written => written.map_err(access("write to", &path))?,
+        }
+        if !crashed {
+            // Or a power failure could bring the mark of an orderly end back.
+            file.sync_all().map_err(access("sync", &path))?;
+        }
         Ok(Self { file, crashed })
     }
 }
@@ -211,43 +261,48 @@ impl Header {
 }
 
 impl Store {
-    /// Makes a store in a directory that does not exist or is empty.
+    /// Makes a store in a directory that does not exist or is empty. What an interrupted attempt
+    /// left in it does not count.
     ///
     /// # Errors
-    /// [`OpenError::Exists`], [`OpenError::NotEmpty`], or what the system says.
+    /// [`OpenError::Exists`], [`OpenError::NotEmpty`], [`OpenError::Foreign`], or what the system
+    /// says.
     pub fn init(dir: &Path) -> Result<StoreInfo, OpenError> {
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(dir)
             .map_err(access("make the directory", dir))?;
-        let dir = &dir.canonicalize().map_err(access("find", dir))?;
-        let lock = {
-            // The lock file of an interrupted or concurrent init is no obstacle.
-            let mut entries = std::fs::read_dir(dir).map_err(access("read", dir))?;
-            let ours = [CATALOG, LOCK, "objects", "run", "catalog.new"];
-            let foreign = entries
-                .any(|entry| entry.is_ok_and(|e| !ours.iter().any(|name| e.file_name() == *name)));
-            match (Header::read(dir), foreign) {
-                (Ok(_) | Err(OpenError::Newer { .. }), _) => {
-                    return Err(OpenError::Exists { dir: dir.clone() });
-                }
-                (_, true) => return Err(OpenError::NotEmpty { dir: dir.clone() }),
-                (Err(OpenError::NotFound { .. }), false) => Lock::take(dir)?,
-                (Err(error), false) => return Err(error),
+        let dir = &trust::own_directory(dir)?;
+        if foreign_content(dir)? {
+            return Err(match Self::inspect(dir) {
+                Ok(_) | Err(OpenError::Newer { .. }) => OpenError::Exists { dir: dir.clone() },
+                Err(OpenError::NotFound { .. }) => OpenError::NotEmpty { dir: dir.clone() },
+                Err(error) => error,
+            });
+        }
+        trust::check_parts(dir)?;
+        // From here on nobody else can put anything in it.
+        std::fs::set_permissions(dir, Permissions::from_mode(0o700))
+            .map_err(access("set the mode of", dir))?;
+        trust::check(dir)?;
+        match Header::read(dir) {
+            Err(OpenError::NotFound { .. }) => {}
+            Ok(_) | Err(OpenError::Newer { .. }) => {
+                return Err(OpenError::Exists { dir: dir.clone() });
             }
-        };
+            Err(error) => return Err(error),
+        }
+        let lock = Lock::take(dir)?;
         if dir.join(CATALOG).exists() {
             // Somebody else's init finished while this one waited for nothing.
             return Err(OpenError::Exists { dir: dir.clone() });
         }
-        for part in ["objects", "run"] {
+        for part in PARTS {
             let part = dir.join(part);
             let made = DirBuilder::new().recursive(true).mode(0o700).create(&part);
             made.map_err(access("make the directory", &part))?;
         }
-        std::fs::set_permissions(dir, std::os::unix::fs::PermissionsExt::from_mode(0o700))
-            .map_err(access("set the mode of", dir))?;
         let id = getrandom::u64().map_err(|source| {
             access("draw random bytes for", dir)(io::Error::other(source.to_string()))
         })?;
@@ -255,14 +310,22 @@ impl Store {
             dir: dir.clone(),
             source,
         };
-        Catalog::create(&dir.join(CATALOG), &format!("{id:016x}"), now_ns()).map_err(catalog)?;
-        lock.file
-            .set_len(0)
-            .map_err(access("write to", &dir.join(LOCK)))?;
+        let path = dir.join(CATALOG);
+        Catalog::create(&path, &format!("{id:016x}"), now_ns()).map_err(catalog)?;
+        make_private(&path)?;
+        note_clean_end(&lock.file).map_err(access("write to", &dir.join(LOCK)))?;
         File::open(dir)
             .and_then(|dir| dir.sync_all())
             .map_err(access("sync", dir))?;
         Self::inspect(dir)
+    }
+
+    /// Makes sure that a directory belongs to the user of this process.
+    ///
+    /// # Errors
+    /// [`OpenError::Foreign`], or what the system says.
+    pub fn check_owner(dir: &Path) -> Result<(), OpenError> {
+        trust::own_directory(dir).map(drop)
     }
 
     /// Reads a store's identity and counts without opening it; another process may be using it.
@@ -270,6 +333,7 @@ impl Store {
     /// # Errors
     /// [`OpenError`].
     pub fn inspect(dir: &Path) -> Result<StoreInfo, OpenError> {
+        let dir = &find_trusted(dir)?;
         Header::read(dir)?;
         let path = dir.join(CATALOG);
         let catalog = |source| catalog_error(dir, source);
@@ -294,8 +358,8 @@ impl Store {
     /// # Errors
     /// [`OpenError`].
     pub fn open(dir: &Path) -> Result<Arc<Self>, OpenError> {
-        Header::read(dir)?;
-        let dir = dir.canonicalize().map_err(access("find", dir))?;
+        let dir = find_trusted(dir)?;
+        Header::read(&dir)?;
         let lock = Lock::take(&dir)?;
         // Again, now that nobody else can be migrating it.
         Header::read(&dir)?;
@@ -305,6 +369,8 @@ impl Store {
             dir: dir.clone(),
             source,
         };
+        // SQLite gives the files it makes beside the catalog the same mode.
+        make_private(&path)?;
         let catalog = Arc::new(Catalog::open(&path).map_err(catalog_error)?);
         let summary = catalog.summary().map_err(catalog_error)?;
         let objects = Arc::new(Objects::open(&Core::objects_dir(&dir)).map_err(contents_error)?);
@@ -353,6 +419,53 @@ impl Store {
             core,
         }))
     }
+}
+
+/// Finds a store that exists, and refuses one that cannot be trusted.
+fn find_trusted(dir: &Path) -> Result<PathBuf, OpenError> {
+    let dir = trust::own_directory(dir)?;
+    match dir.join(CATALOG).symlink_metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(OpenError::NotFound { dir });
+        }
+        _ => trust::check(&dir)?,
+    }
+    Ok(dir)
+}
+
+/// Lets only the owner read a file.
+fn make_private(path: &Path) -> Result<(), OpenError> {
+    let meta = std::fs::metadata(path).map_err(access("look at", path))?;
+    if meta.permissions().mode() & 0o077 == 0 {
+        return Ok(());
+    }
+    std::fs::set_permissions(path, Permissions::from_mode(0o600))
+        .map_err(access("set the mode of", path))
+}
+
+/// Whether a directory holds anything but a store or what an interrupted init leaves: a lock, a
+/// catalog under its first name, empty directories.
+fn foreign_content(dir: &Path) -> Result<bool, OpenError> {
+    let mut files = vec![LOCK.to_owned(), CATALOG.to_owned()];
+    for end in ["", "-wal", "-shm", "-journal"] {
+        files.push(format!("catalog.new{end}"));
+    }
+    for entry in std::fs::read_dir(dir).map_err(access("read", dir))? {
+        let entry = entry.map_err(access("read", dir))?;
+        let (name, path) = (entry.file_name(), entry.path());
+        if files.iter().any(|ours| name == **ours) {
+            continue;
+        }
+        let kind = entry.file_type().map_err(access("look at", &path))?;
+        if !PARTS.iter().any(|part| name == *part) || !kind.is_dir() {
+            return Ok(true);
+        }
+        let mut inside = std::fs::read_dir(&path).map_err(access("read", &path))?;
+        if inside.next().is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// What an error of the catalog means for opening the store.

@@ -72,7 +72,8 @@ impl Store {
         })
     }
 
-    /// A snapshot by reference, where a bare name means the workspace's own first.
+    /// A snapshot by reference, where a bare name means the workspace's own first, and never one of
+    /// a workspace that was deleted: it may have had the same name, and nobody thinks of it.
     fn find_in(&self, workspace: &str, reference: &str) -> Result<super::SnapshotInfo, FindError> {
         if !reference.contains('/') {
             match self.find_snapshot(&format!("{workspace}/{reference}")) {
@@ -80,6 +81,6 @@ impl Store {
                 other => return other,
             }
         }
-        self.find_snapshot(reference)
+        self.find(reference, false)
     }
 }

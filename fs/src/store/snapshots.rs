@@ -153,19 +153,41 @@ impl Store {
         })
     }
 
-    /// Snapshots that match, newest first.
+    /// Restricts a query to the workspace of a name. Names are used again: where a live workspace
+    /// has it, snapshots of deleted ones that had it before are not meant.
+    fn of_workspace<'a>(
+        &self,
+        name: &'a str,
+        query: SnapshotQuery<'a>,
+    ) -> Result<SnapshotQuery<'a>, CatalogError> {
+        Ok(match self.core.catalog.workspaces(Some(name))?.pop() {
+            Some(live) => SnapshotQuery {
+                workspace: Some(live.id),
+                ..query
+            },
+            None => SnapshotQuery {
+                workspace_name: Some(name),
+                ..query
+            },
+        })
+    }
+
+    /// Snapshots that match, newest first. A name of a workspace means the live one, or if there is
+    /// none, those that had it before they were deleted.
     ///
     /// # Errors
     /// [`SnapshotError::Workspace`] when the filter names a workspace that neither exists nor has
     /// left snapshots behind.
     pub fn snapshots(&self, filter: &SnapshotFilter) -> Result<Vec<SnapshotInfo>, SnapshotError> {
-        let query = SnapshotQuery {
-            workspace_name: filter.workspace.as_deref(),
+        let mut query = SnapshotQuery {
             name: filter.name.as_deref(),
             labels: Some(&filter.labels),
             limit: filter.limit,
             ..SnapshotQuery::default()
         };
+        if let Some(workspace) = &filter.workspace {
+            query = self.of_workspace(workspace, query)?;
+        }
         let found = self.core.catalog.snapshots(&query)?;
         if found.is_empty()
             && let Some(workspace) = &filter.workspace
@@ -183,25 +205,44 @@ impl Store {
     }
 
     /// The snapshot that a text means: an id, the unique beginning of one (four digits or more), a
-    /// name that only one snapshot has, or `WORKSPACE/NAME`.
+    /// name that only one snapshot has, or `WORKSPACE/NAME`. Names of deleted workspaces, and of
+    /// their snapshots, count only where no live workspace has them.
     ///
     /// # Errors
     /// [`FindError`].
     pub fn find_snapshot(&self, reference: &str) -> Result<SnapshotInfo, FindError> {
+        self.find(reference, true)
+    }
+
+    /// As [`Store::find_snapshot`]; whether a bare name may be that of a snapshot whose workspace
+    /// was deleted is up to the caller.
+    pub(super) fn find(
+        &self,
+        reference: &str,
+        of_deleted: bool,
+    ) -> Result<SnapshotInfo, FindError> {
         let search = |query: SnapshotQuery<'_>| self.core.catalog.snapshots(&query);
         let some = Some(8);
+        let named = |name| SnapshotQuery {
+            name: Some(name),
+            limit: some,
+            ..SnapshotQuery::default()
+        };
+        let mut live = false;
         let by_name = match reference.split_once('/') {
-            Some((workspace, name)) => search(SnapshotQuery {
-                workspace_name: Some(workspace),
-                name: Some(name),
-                limit: some,
-                ..SnapshotQuery::default()
-            })?,
-            None => search(SnapshotQuery {
-                name: Some(reference),
-                limit: some,
-                ..SnapshotQuery::default()
-            })?,
+            Some((workspace, name)) => search(self.of_workspace(workspace, named(name))?)?,
+            None => {
+                let of_live_ones = search(SnapshotQuery {
+                    of_live_ones: true,
+                    ..named(reference)
+                })?;
+                live = !of_live_ones.is_empty();
+                if !live && of_deleted {
+                    search(named(reference))?
+                } else {
+                    of_live_ones
+                }
+            }
         };
         let mut found = by_name;
         if SnapshotId::is_prefix(reference) && reference.len() >= PREFIX_MIN {
@@ -219,7 +260,8 @@ impl Store {
         }
         if found.len() > 1 {
             let candidates = found.iter().map(|snapshot| match &snapshot.name {
-                Some(name) if name == reference => format!("{}/{name}", snapshot.workspace),
+                // Of deleted workspaces several may have the name.
+                Some(name) if live && name == reference => format!("{}/{name}", snapshot.workspace),
                 _ => snapshot.id.to_string(),
             });
             return Err(FindError::Ambiguous {

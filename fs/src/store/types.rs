@@ -57,6 +57,9 @@ pub struct WorkspaceInfo {
     pub created_at: String,
     /// The snapshot it was forked from.
     pub forked_from: Option<SnapshotId>,
+    /// The snapshot that its present state was made from: the last one taken of it, or what it was
+    /// rolled back to or forked from since.
+    pub parent: Option<SnapshotId>,
 }
 
 /// What a snapshot can bring back.
@@ -200,7 +203,11 @@ pub(crate) fn rfc3339(ns: i64) -> String {
 }
 
 impl WorkspaceInfo {
-    pub(super) fn new(record: WorkspaceRecord, snapshot_count: u64) -> Self {
+    pub(super) fn new(
+        record: WorkspaceRecord,
+        snapshot_count: u64,
+        parent: Option<SnapshotId>,
+    ) -> Self {
         Self {
             id: record.id,
             name: record.name,
@@ -209,6 +216,7 @@ impl WorkspaceInfo {
             bytes: record.bytes,
             created_at: rfc3339(record.created_at),
             forked_from: record.forked_from,
+            parent,
         }
     }
 }

@@ -200,7 +200,8 @@ impl Store {
 
     fn describe(&self, record: WorkspaceRecord) -> Result<WorkspaceInfo, CatalogError> {
         let snapshot_count = self.core.catalog.snapshot_count(record.id)?;
-        Ok(WorkspaceInfo::new(record, snapshot_count))
+        let parent = self.core.catalog.snapshot_below(record.layer)?;
+        Ok(WorkspaceInfo::new(record, snapshot_count, parent))
     }
 
     pub(super) fn workspace_record(&self, name: &str) -> Result<WorkspaceRecord, WorkspaceError> {

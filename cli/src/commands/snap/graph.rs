@@ -19,25 +19,18 @@ pub(super) struct Standing<'a> {
 }
 
 impl<'a> Standing<'a> {
-    /// Finds what a workspace stands on among all snapshots. What made its live layer is the last
-    /// thing that happened to it: a snapshot, a rollback (whose automatic snapshot names the
-    /// target in its message) or, before any of these, the fork.
-    pub(super) fn new(workspace: &'a Workspace, snapshots: &'a [Snapshot]) -> Self {
-        let last = snapshots
-            .iter()
-            // A workspace of the same name that was deleted left older ones.
-            .filter(|one| one.workspace == workspace.name && one.created_at >= workspace.created_at)
-            .max_by_key(|one| one.layer);
-        let on = match last {
-            None => workspace.forked_from.as_deref(),
-            Some(last) if last.automatic.as_deref() == Some("rollback") => last
-                .message
-                .as_deref()
-                .and_then(|message| message.split(' ').next_back()),
-            Some(last) => Some(last.id.as_str()),
-        };
+    /// What the daemon says that a workspace stands on.
+    pub(super) fn new(workspace: &'a Workspace) -> Self {
+        let on = workspace.parent.as_deref();
         Self { workspace, on }
     }
+}
+
+/// The workspace that only is of interest, and its own snapshots, whatever others of its name,
+/// deleted since, have left.
+pub(super) struct Only<'a> {
+    pub(super) workspace: &'a str,
+    pub(super) snapshots: &'a [Snapshot],
 }
 
 /// What a row shows.
@@ -116,8 +109,8 @@ impl<'a> Graph<'a> {
     }
 
     /// The lines from top to bottom; with a workspace, only the trees that have to do with it.
-    pub(super) fn rows(&self, workspace: Option<&str>) -> Vec<Row<'a>> {
-        let wanted = workspace.map(|name| self.roots_with(name));
+    pub(super) fn rows(&self, only: Option<&Only<'_>>) -> Vec<Row<'a>> {
+        let wanted = only.map(|only| self.roots_with(only));
         let mut rows = Vec::new();
         // Work still to do, last first: a node, its lead, and the lead of what is below it.
         let mut todo: Vec<(Node<'a>, String, String)> = Vec::new();
@@ -178,21 +171,20 @@ impl<'a> Graph<'a> {
     }
 
     /// Keys of the roots above a workspace and above its snapshots.
-    fn roots_with(&self, name: &str) -> HashSet<&'a str> {
+    fn roots_with(&self, only: &Only<'_>) -> HashSet<&'a str> {
         let mut seen = HashSet::new();
         let mut roots = HashSet::new();
-        let own = self
-            .by_id
-            .values()
-            .filter(|one| one.workspace == name)
-            .copied();
+        let own = only
+            .snapshots
+            .iter()
+            .filter_map(|one| self.by_id.get(one.id.as_str()).copied());
         let live = self.children.values().flatten().chain(&self.roots);
         let mut starts: Vec<&'a Snapshot> = own.collect();
         for node in live {
             let Node::Workspace(standing) = node else {
                 continue;
             };
-            if standing.workspace.name != name {
+            if standing.workspace.name != only.workspace {
                 continue;
             }
             match standing.on.and_then(|id| self.by_id.get(id)) {
@@ -256,7 +248,7 @@ mod tests {
         }
     }
 
-    fn workspace(name: &str, forked_from: Option<&str>) -> Workspace {
+    fn workspace(name: &str, parent: Option<&str>) -> Workspace {
         Workspace {
             name: name.to_owned(),
             layer: 0,
@@ -264,43 +256,43 @@ mod tests {
             mounts: Vec::new(),
             bytes: 0,
             created_at: "2026-01-01T00:00:00.000000Z".to_owned(),
-            forked_from: forked_from.map(str::to_owned),
+            forked_from: None,
+            parent: parent.map(str::to_owned),
         }
     }
 
     fn drawn(snapshots: &[Snapshot], workspaces: &[Workspace], only: Option<&str>) -> Vec<String> {
-        let standing: Vec<_> = workspaces
-            .iter()
-            .map(|one| Standing::new(one, snapshots))
-            .collect();
+        let standing: Vec<_> = workspaces.iter().map(Standing::new).collect();
         let graph = Graph::new(snapshots, &standing);
-        let rows = graph.rows(only);
+        let own: Vec<_> = snapshots
+            .iter()
+            .filter(|one| Some(one.workspace.as_str()) == only)
+            .cloned()
+            .collect();
+        let only = only.map(|workspace| Only {
+            workspace,
+            snapshots: &own,
+        });
+        let rows = graph.rows(only.as_ref());
         rows.iter()
             .map(|row| format!("{}{}", row.lead, key(&row.node)))
             .collect()
     }
 
+    /// Both are called "w"; the first was deleted.
     #[test]
-    fn a_workspace_stands_on_what_happened_to_it_last() {
-        let on = |snapshots: &[Snapshot], workspace: &Workspace| {
-            Standing::new(workspace, snapshots).on.map(str::to_owned)
+    fn a_workspace_has_nothing_to_do_with_a_deleted_one_of_its_name() {
+        let snapshots = [snapshot("old", "w", None, 1), snapshot("new", "w", None, 2)];
+        let workspaces = [workspace("w", Some("new"))];
+        let standing: Vec<_> = workspaces.iter().map(Standing::new).collect();
+        let graph = Graph::new(&snapshots, &standing);
+        let only = Only {
+            workspace: "w",
+            snapshots: &snapshots[1..],
         };
-        let fork = workspace("fork", Some("s1"));
-        let mut snapshots = vec![snapshot("s1", "w", None, 1)];
-        assert_eq!(on(&snapshots, &fork).as_deref(), Some("s1"));
-        snapshots.push(snapshot("f1", "fork", Some("s1"), 2));
-        assert_eq!(on(&snapshots, &fork).as_deref(), Some("f1"));
-        snapshots.push(Snapshot {
-            automatic: Some("rollback".to_owned()),
-            message: Some("before the rollback to s1".to_owned()),
-            ..snapshot("f2", "fork", Some("f1"), 3)
-        });
-        assert_eq!(on(&snapshots, &fork).as_deref(), Some("s1"));
-        snapshots.push(Snapshot {
-            created_at: "2025-12-31T00:00:00.000000Z".to_owned(),
-            ..snapshot("old", "new", None, 4)
-        });
-        assert_eq!(on(&snapshots, &workspace("new", None)), None);
+        let rows = graph.rows(Some(&only));
+        let keys: Vec<_> = rows.iter().map(|row| key(&row.node)).collect();
+        assert_eq!(keys, ["new", "w"]);
     }
 
     #[test]
@@ -312,7 +304,7 @@ mod tests {
             snapshot("s1", "w", None, 1),
         ];
         // s2 was abandoned by a rollback to s1; "w" stands on s3.
-        let workspaces = [workspace("fork", Some("s1")), workspace("w", None)];
+        let workspaces = [workspace("fork", Some("f1")), workspace("w", Some("s3"))];
         let expected = ["s1", "├─s2", "├─f1", "│ fork", "s3", "w"];
         assert_eq!(drawn(&snapshots, &workspaces, None), expected);
     }
@@ -364,7 +356,7 @@ mod tests {
     fn parents_that_are_gone_make_roots() {
         let snapshots = [snapshot("s2", "w", Some("deleted"), 2)];
         assert_eq!(
-            drawn(&snapshots, &[workspace("w", None)], None),
+            drawn(&snapshots, &[workspace("w", Some("s2"))], None),
             ["s2", "w"]
         );
     }

@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::title;
-use crate::commands::{Context, label};
+use crate::commands::{Context, label, labels};
 use crate::error::ApiError;
 use crate::output::{printable, shortened, table, width};
 use crate::time;
@@ -27,8 +27,17 @@ pub(crate) struct List {
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
     labels: Vec<(String, String)>,
     /// At most this many
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
     limit: Option<usize>,
+}
+
+/// For clap, which has no ranges of this type.
+fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("at least 1".to_owned()),
+        Ok(number) => Ok(number),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 impl List {
@@ -40,7 +49,7 @@ impl List {
         let found = context.client()?.call(ListSnapshots {
             workspace: self.ws.clone(),
             name: self.name.clone(),
-            labels: self.labels.iter().cloned().collect(),
+            labels: labels(&self.labels)?,
             limit: self.limit,
         })?;
         if context.output.json {

@@ -11,7 +11,7 @@ use crate::wire::ShowSnapshot;
 /// Show one snapshot
 #[derive(Args, Debug)]
 pub(crate) struct Show {
-    /// Id, prefix of an id, name, or WORKSPACE/NAME
+    /// Id or its first 4 or more digits, name, or WORKSPACE/NAME
     #[arg(value_name = "SNAP")]
     snapshot: String,
 }

@@ -3,7 +3,7 @@
 use clap::Args;
 use serde::Serialize;
 
-use super::graph::{Graph, Node, Standing};
+use super::graph::{Graph, Node, Only, Standing};
 use super::title;
 use crate::commands::Context;
 use crate::error::ApiError;
@@ -45,19 +45,21 @@ impl Tree {
         let mut client = context.client()?;
         let snapshots = client.call(ListSnapshots::default())?;
         let workspaces = client.call(ListWorkspaces {})?;
-        if let Some(name) = &self.ws
-            && !workspaces.iter().any(|one| one.name == *name)
-            && !snapshots.iter().any(|one| one.workspace == *name)
-        {
-            // Asked for its sake: the daemon's error knows names that are close.
-            client.call(crate::wire::ShowWorkspace { name: name.clone() })?;
-        }
-        let standing: Vec<_> = workspaces
-            .iter()
-            .map(|one| Standing::new(one, &snapshots))
-            .collect();
+        // Its own, and not those of a deleted workspace of the same name.
+        let own = match &self.ws {
+            Some(name) => client.call(ListSnapshots {
+                workspace: Some(name.clone()),
+                ..ListSnapshots::default()
+            })?,
+            None => Vec::new(),
+        };
+        let standing: Vec<_> = workspaces.iter().map(Standing::new).collect();
         let graph = Graph::new(&snapshots, &standing);
-        let rows = graph.rows(self.ws.as_deref());
+        let only = self.ws.as_deref().map(|workspace| Only {
+            workspace,
+            snapshots: &own,
+        });
+        let rows = graph.rows(only.as_ref());
         if context.output.json {
             let nodes: Vec<_> = rows
                 .iter()

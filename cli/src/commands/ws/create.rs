@@ -15,7 +15,8 @@ use crate::wire::{CreateWorkspace, Fork, ImportWorkspace, WirePath};
 /// Make a workspace: empty, with a copy of a directory, or on a snapshot
 ///
 /// A copy keeps hard links, extended attributes, ACLs, holes, devices and times. A file that
-/// cannot be read is an error that names it, and no workspace is made.
+/// cannot be read is an error that names it, and no workspace is made; nor if it is interrupted.
+/// On a terminal it shows how many files and bytes it has copied so far, but not how many there are.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
@@ -31,7 +32,7 @@ pub(crate) struct Create {
     /// Copy everything in the directory now
     #[arg(long, requires = "from")]
     copy: bool,
-    /// Snapshot to start on (id, prefix of an id, name, or WORKSPACE/NAME)
+    /// Snapshot to start on (id or its first 4 or more digits, name, or WORKSPACE/NAME)
     #[arg(long, value_name = "SNAP")]
     from_snap: Option<String>,
 }

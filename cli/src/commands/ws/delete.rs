@@ -4,7 +4,7 @@ use clap::Args;
 
 use crate::commands::Context;
 use crate::error::{ApiError, ErrorKind};
-use crate::wire::DeleteWorkspace;
+use crate::wire::{DeleteWorkspace, ShowWorkspace};
 
 /// Delete workspaces; their snapshots stay
 ///
@@ -32,9 +32,22 @@ impl Delete {
     /// Carries it out.
     ///
     /// # Errors
-    /// When there is no workspace of a name, or it is mounted; those named before it are deleted.
+    /// When there is no workspace of a name, or one is mounted: then none is deleted. One that is
+    /// mounted or deleted by somebody else meanwhile does not keep those before it.
     pub(crate) fn run(&self, context: &Context) -> Result<(), ApiError> {
         let mut client = context.client()?;
+        for name in &self.names {
+            match client.call(ShowWorkspace { name: name.clone() }) {
+                Ok(found) if !found.mounts.is_empty() && !self.dry_run => {
+                    let what = format!("the workspace '{name}' is mounted; nothing was deleted");
+                    return Err(ApiError::new(ErrorKind::Conflict, what)
+                        .hint(format!("unmount it with `floe umount {name}`")));
+                }
+                Ok(_) => {}
+                Err(error) if self.if_exists && error.kind == ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
         let mut answers = Vec::new();
         for name in &self.names {
             let request = DeleteWorkspace {

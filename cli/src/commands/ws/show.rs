@@ -35,6 +35,7 @@ impl Show {
                 format!("{} ({})", shown.created_at, time::ago(&shown.created_at)),
             ),
             ("forked from", shown.forked_from.unwrap_or_else(none)),
+            ("stands on", shown.parent.unwrap_or_else(none)),
             ("layer", shown.layer.to_string()),
             ("snapshots", shown.snapshot_count.to_string()),
             (

@@ -1,5 +1,6 @@
 //! Workspaces.
 
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use floe_fs::id::WorkspaceName;
@@ -25,13 +26,15 @@ pub fn create_workspace(daemon: &Daemon, request: &CreateWorkspace) -> Result<Wo
 }
 
 /// Makes a workspace with a copy of a directory. `on_progress` is told now and then how far it is
-/// and returns whether anybody still wants the result; if not, there is no workspace in the end.
+/// and returns whether that could be passed on; `is_wanted` is asked after each file and before the
+/// end whether anybody still waits for the result. If not, there is no workspace in the end.
 ///
 /// # Errors
 /// When the name is not allowed or taken, or something in the directory cannot be copied.
 pub fn import_workspace(
     daemon: &Daemon,
     request: &ImportWorkspace,
+    is_wanted: &dyn Fn() -> bool,
     on_progress: &mut dyn FnMut(&Progress) -> bool,
 ) -> Result<Imported, ApiError> {
     let name = WorkspaceName::parse(&request.name)?;
@@ -41,22 +44,23 @@ pub fn import_workspace(
         return Err(ApiError::new(ErrorKind::Usage, what));
     }
     let mut reported = Instant::now();
-    let mut wanted = true;
     let (info, report) = daemon
         .store
         .import_workspace(&name, &dir, &mut |progress| {
-            if !wanted || reported.elapsed() < REPORT_EVERY {
-                return;
+            let mut wanted = is_wanted();
+            if wanted && reported.elapsed() >= REPORT_EVERY {
+                reported = Instant::now();
+                wanted = on_progress(&Progress {
+                    files: progress.files,
+                    bytes: progress.bytes,
+                });
             }
-            reported = Instant::now();
-            wanted = on_progress(&Progress {
-                files: progress.files,
-                bytes: progress.bytes,
-            });
+            if wanted {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
         })?;
-    if !wanted {
-        daemon.store.delete_workspace(name.as_str())?;
-    }
     Ok(Imported {
         workspace: shown(daemon, info),
         import: report.into(),

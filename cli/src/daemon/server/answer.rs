@@ -4,6 +4,7 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use serde::Serialize;
 use tracing::{error, info, warn};
 
@@ -59,18 +60,37 @@ fn answer<T: Serialize>(stream: &mut UnixStream, result: Result<T, ApiError>) ->
 }
 
 fn import(daemon: &Daemon, request: &ImportWorkspace, stream: &mut UnixStream) -> io::Result<()> {
+    let peer = stream.try_clone()?;
     let mut gone: Option<io::Error> = None;
-    let result = handlers::import_workspace(daemon, request, &mut |progress| {
-        if gone.is_none() {
+    let result =
+        handlers::import_workspace(daemon, request, &|| is_there(&peer), &mut |progress| {
             gone = line::write(stream, &Reply::<()>::Progress(progress.clone())).err();
-        }
-        gone.is_none()
-    });
+            gone.is_none()
+        });
+    if result
+        .as_ref()
+        .is_err_and(|error| error.kind == ErrorKind::Interrupted)
+    {
+        info!(name = request.name, "the client that imported went away");
+    }
     match gone {
-        Some(error) => {
-            info!(name = request.name, "the client that imported went away");
-            Err(error)
-        }
+        Some(error) => Err(error),
         None => answer(stream, result),
+    }
+}
+
+/// Whether the client has not closed its end: an interrupted one does so by ending.
+fn is_there(peer: &UnixStream) -> bool {
+    let mut fds = [PollFd::new(peer, PollFlags::empty())];
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    match rustix::event::poll(&mut fds, Some(&now)) {
+        Ok(_) => !fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR),
+        Err(error) => {
+            warn!(%error, "cannot tell whether a client is still there");
+            true
+        }
     }
 }

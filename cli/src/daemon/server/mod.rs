@@ -40,13 +40,51 @@ pub struct Server {
 
 #[derive(Default)]
 struct Connections {
-    open: Mutex<HashMap<u64, Connection>>,
+    state: Mutex<State>,
     one_less: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// No request is begun any more.
+    ending: bool,
+    open: HashMap<u64, Connection>,
+}
+
+impl Connections {
+    /// Notes that work on a request begins. Not so once the end has begun: either the end waits
+    /// for a request, or its client is not told that it was accepted.
+    fn begin(&self, number: u64) -> bool {
+        let mut state = self.state.lock();
+        let may = !state.ending;
+        if let Some(connection) = state.open.get_mut(&number) {
+            connection.busy = may;
+        }
+        may
+    }
+
+    fn finished(&self, number: u64) {
+        let mut state = self.state.lock();
+        let ending = state.ending;
+        if let Some(connection) = state.open.get_mut(&number) {
+            connection.busy = false;
+            if ending {
+                hang_up(&connection.stream);
+            }
+        }
+        drop(state);
+        self.one_less.notify_all();
+    }
+
+    fn remove(&self, number: u64) {
+        self.state.lock().open.remove(&number);
+        self.one_less.notify_all();
+    }
 }
 
 struct Connection {
     stream: UnixStream,
-    /// A request is being worked on or answered.
+    /// A request was accepted and is not answered yet.
     busy: bool,
 }
 
@@ -83,26 +121,24 @@ impl Server {
             error!("the accepting thread panicked");
         }
         let give_up = Instant::now() + FINISH_WAIT;
-        let mut open = self.connections.open.lock();
-        for connection in open.values().filter(|connection| !connection.busy) {
+        let mut state = self.connections.state.lock();
+        state.ending = true;
+        for connection in state.open.values().filter(|connection| !connection.busy) {
             hang_up(&connection.stream);
         }
-        while open.values().any(|connection| connection.busy) {
+        while state.open.values().any(|connection| connection.busy) {
             if self
                 .connections
                 .one_less
-                .wait_until(&mut open, give_up)
+                .wait_until(&mut state, give_up)
                 .timed_out()
             {
                 warn!(
-                    requests = open.len(),
+                    requests = state.open.values().filter(|one| one.busy).count(),
                     "not waiting any longer for requests at work"
                 );
                 break;
             }
-        }
-        for connection in open.values() {
-            hang_up(&connection.stream);
         }
     }
 }
@@ -154,11 +190,11 @@ fn welcome(
     connections: &Arc<Connections>,
 ) {
     let result = admit(&stream).and_then(|()| {
-        let mut open = connections.open.lock();
-        if open.len() >= CONNECTIONS_MAX {
+        let mut state = connections.state.lock();
+        if state.open.len() >= CONNECTIONS_MAX {
             return Err(io::Error::other("too many connections"));
         }
-        open.insert(
+        state.open.insert(
             number,
             Connection {
                 stream: stream.try_clone()?,
@@ -185,8 +221,7 @@ fn welcome(
             if let Err(error) = serve(&daemon, stream, number, &connections) {
                 debug!(%error, "a connection ended");
             }
-            connections.open.lock().remove(&number);
-            connections.one_less.notify_all();
+            connections.remove(number);
         }
     };
     if let Err(error) = std::thread::Builder::new()
@@ -194,7 +229,7 @@ fn welcome(
         .spawn(serve)
     {
         warn!(%error, "no thread for a connection");
-        connections.open.lock().remove(&number);
+        connections.remove(number);
     }
 }
 
@@ -233,17 +268,15 @@ fn serve(
     let mut buffer = Vec::new();
     loop {
         let request = line::read::<Request>(&mut reader, &mut buffer, REQUEST_BYTES_MAX);
-        let busy = |busy| {
-            if let Some(connection) = connections.open.lock().get_mut(&number) {
-                connection.busy = busy;
-            }
-        };
         match request {
             Ok(request) => {
-                busy(true);
-                let written = answer::catch(daemon, request, &mut stream);
-                busy(false);
-                connections.one_less.notify_all();
+                if !connections.begin(number) {
+                    return Ok(());
+                }
+                // A client that went away meanwhile does not want it.
+                let written = line::write(&mut stream, &Reply::<()>::Accepted)
+                    .and_then(|()| answer::catch(daemon, request, &mut stream));
+                connections.finished(number);
                 written.map_err(lost)?;
             }
             Err(LineError::Closed) => return Ok(()),
