@@ -79,6 +79,8 @@ fn a_copy_of_a_store_leaves_the_mounts_of_the_original_alone() {
     copy.kill_daemon();
     copy.ok(["daemon", "stop"]);
     assert_eq!(mounts::below(store.base()), table);
+    let doctor = copy.run(["doctor"]).text();
+    assert!(!doctor.contains("left behind"), "{doctor}");
     // The original restores its own mounts as before.
     store.kill_daemon();
     store.ok(["daemon", "start"]);

@@ -67,3 +67,60 @@ fn columns(target: &MountTarget) -> (Option<WorkspaceId>, Option<SnapshotId>) {
         MountTarget::Snapshot(id) => (None, Some(id.clone())),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::WorkspaceName;
+
+    fn open(dir: &std::path::Path) -> std::sync::Arc<Store> {
+        Store::open(dir).unwrap()
+    }
+
+    #[test]
+    fn a_record_is_forgotten_only_for_what_it_names() {
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = scratch.path().join("store");
+        Store::init(&dir).unwrap();
+        let store = open(&dir);
+        let record = |name: &str| MountRecord {
+            target: MountTarget::Workspace(
+                store
+                    .create_workspace(&WorkspaceName::parse(name).unwrap())
+                    .unwrap()
+                    .id,
+            ),
+            dir: "/somewhere".into(),
+        };
+        let (first, second) = (record("a"), record("b"));
+        store.record_mount(&first).unwrap();
+        store.record_mount(&second).unwrap();
+        // Once the second was gone from the catalog, too, while it was mounted.
+        store.forget_mount(&first).unwrap();
+        assert_eq!(
+            store.recorded_mounts().unwrap(),
+            std::slice::from_ref(&second)
+        );
+        store.forget_mount(&second).unwrap();
+        assert!(store.recorded_mounts().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_store_that_was_moved_has_no_mounts() {
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = scratch.path().join("store");
+        Store::init(&dir).unwrap();
+        let store = open(&dir);
+        let name = WorkspaceName::parse("w").unwrap();
+        let record = MountRecord {
+            target: MountTarget::Workspace(store.create_workspace(&name).unwrap().id),
+            dir: "/somewhere".into(),
+        };
+        store.record_mount(&record).unwrap();
+        drop(store);
+        assert_eq!(open(&dir).recorded_mounts().unwrap(), [record]);
+        let moved = scratch.path().join("moved");
+        std::fs::rename(&dir, &moved).unwrap();
+        assert!(open(&moved).recorded_mounts().unwrap().is_empty());
+    }
+}

@@ -74,15 +74,22 @@ pub(super) fn settle_in(catalog: &Catalog, place: &Place) -> Result<(), CatalogE
     if before.as_ref() == Some(&text) {
         return Ok(());
     }
+    let moved = before
+        .is_some_and(|before| !Place::parse(&before).is_some_and(|before| place.is_still(&before)));
     let mut change = Change::new();
-    if let Some(before) = before
-        && !Place::parse(&before).is_some_and(|before| place.is_still(&before))
-    {
+    if moved {
         tracing::warn!("the store was moved or copied: mounts made before are not restored");
         change.push(Row::DropMounts);
     }
     change.push(Row::SetPlace { place: text });
-    catalog.apply(&change)
+    match catalog.apply(&change) {
+        // A full disk, for example, which must not keep anybody from opening the store.
+        Err(error) if !moved => {
+            tracing::warn!(%error, "cannot note where the store is");
+            Ok(())
+        }
+        other => other,
+    }
 }
 
 fn hexadecimal(text: &OsStr) -> String {

@@ -177,7 +177,14 @@ fn reflink(info: &StoreInfo) -> Check {
 
 fn stale_mounts(info: &StoreInfo, running: bool) -> Option<Check> {
     let name = "mounts";
-    match floe_fs::dispatch::fuser::floe_mounts(&info.id) {
+    let found = floe_fs::dispatch::fuser::floe_mounts(&info.id).map(|mut found| {
+        if !running {
+            // One that lives is another copy's of this store.
+            found.retain(|mount| !mount.is_on_top().unwrap_or(false) || mount.is_dead());
+        }
+        found
+    });
+    match found {
         Ok(found) if found.is_empty() || running => {
             Some(Check::ok(name, format!("{} of this store", found.len())))
         }
