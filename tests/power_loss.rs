@@ -69,7 +69,11 @@ fn step(store: &TestStore, live: &Path, number: u64, random: &mut Random) -> Opt
     match number % 6 {
         0 | 3 => {
             let len = [300, 9_000, 150_000, 400_000][random.index(4)];
-            let name = if number.is_multiple_of(6) { "new" } else { "grown" };
+            let name = if number.is_multiple_of(6) {
+                "new"
+            } else {
+                "grown"
+            };
             let data = random.bytes(len);
             let mut file = File::create_new(live.join(format!("{name}{number}"))).unwrap();
             if name == "new" {
