@@ -154,4 +154,37 @@ mod tests {
         assert!(reserve.may_add());
         assert_eq!(len().unwrap(), BYTES);
     }
+
+    #[test]
+    fn only_what_removes_and_adds_nothing_may_have_it() {
+        use crate::id::{Ino, LayerId, ObjectId};
+        let (ino, layer) = (Ino(7), LayerId(1));
+        let times = Row::PutInode {
+            ino,
+            layer,
+            row: None,
+        };
+        let gone = Row::PutEntry {
+            parent: ino,
+            name: b"name"[..].into(),
+            layer,
+            entry: None,
+        };
+        let object = Row::AddObject {
+            id: ObjectId(1),
+            ino,
+            layer,
+        };
+        let of = |rows: &[&Row]| {
+            let mut change = Change::new();
+            for row in rows {
+                change.push((*row).clone());
+            }
+            only_removes(&change)
+        };
+        assert!(of(&[&gone]) && of(&[&times, &gone]));
+        assert!(of(&[&Row::DoomObject { id: ObjectId(1) }]));
+        // Removes nothing; adds as well.
+        assert!(!of(&[&times]) && !of(&[&gone, &object]) && !of(&[]));
+    }
 }
