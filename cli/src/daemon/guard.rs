@@ -6,17 +6,38 @@
 //! server is gone. Every program on the mount would wait with it. So somebody else has to tell the
 //! kernel.
 
-use std::process::{Child, Command, Stdio};
+use std::collections::HashSet;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use rustix::process::{Pid, Signal};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 use tracing::{debug, warn};
 
 use crate::error::{ApiError, ErrorKind};
 
+/// Major and minor number of a file system.
+type Device = (u32, u32);
+
 /// The guard of a running daemon.
-pub(super) struct Guard(Child);
+pub(super) struct Guard {
+    process: Child,
+    told: Arc<Told>,
+}
+
+/// The way to tell the guard what the daemon serves.
+pub(crate) struct Told(Mutex<ChildStdin>);
+
+/// A file system that the guard knows of. Dropping it says that it is served no more.
+pub(crate) struct Guarded {
+    device: Device,
+    told: Arc<Told>,
+}
 
 impl Guard {
     /// Starts one. To be called by the daemon's main thread: the kernel tells the guard of the end
@@ -24,33 +45,119 @@ impl Guard {
     ///
     /// # Errors
     /// When no process can be started.
-    pub(super) fn start(store_id: &str) -> Result<Self, ApiError> {
-        let failed = |error: std::io::Error| {
-            ApiError::new(ErrorKind::Failed, "cannot start the daemon's guard").caused_by(&error)
+    pub(super) fn start() -> Result<Self, ApiError> {
+        let failed = |error: &std::io::Error| {
+            ApiError::new(ErrorKind::Failed, "cannot start the daemon's guard").caused_by(error)
         };
-        Command::new(std::env::current_exe().map_err(failed)?)
-            .args(["daemon", "guard", "--store-id", store_id, "--parent"])
+        let program = std::env::current_exe().map_err(|error| failed(&error))?;
+        let mut process = Command::new(program)
+            .args(["daemon", "guard", "--parent"])
             .arg(std::process::id().to_string())
-            .stdin(Stdio::null())
+            .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .spawn()
-            .map(Self)
-            .map_err(failed)
+            .map_err(|error| failed(&error))?;
+        let stdin = process
+            .stdin
+            .take()
+            .ok_or_else(|| failed(&std::io::ErrorKind::BrokenPipe.into()))?;
+        let told = Arc::new(Told(Mutex::new(stdin)));
+        Ok(Self { process, told })
+    }
+
+    /// The way to tell it.
+    pub(super) fn told(&self) -> Arc<Told> {
+        Arc::clone(&self.told)
     }
 
     /// Ends it: the daemon has unmounted everything.
     pub(super) fn end(mut self) {
-        if let Err(error) = self.0.kill().and_then(|()| self.0.wait().map(drop)) {
+        let ended = self.process.kill();
+        if let Err(error) = ended.and_then(|()| self.process.wait().map(drop)) {
             warn!(%error, "the daemon's guard did not end");
         }
     }
 }
 
-/// Waits for the end of the daemon, then ends the connections of its mounts.
+impl Told {
+    /// The daemon serves a file system from now on.
+    pub(super) fn serves(self: &Arc<Self>, device: Device) -> Guarded {
+        self.tell('+', device);
+        let told = Arc::clone(self);
+        Guarded { device, told }
+    }
+
+    fn tell(&self, what: char, (major, minor): Device) {
+        let mut stdin = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = stdin.write_all(format!("{what}{major}:{minor}\n").as_bytes()) {
+            warn!(%error, "the daemon's guard is gone");
+        }
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        self.told.tell('-', self.device);
+    }
+}
+
+/// Takes one line of [`Told`] into account; others are no concern.
+fn hear(line: &str, served: &mut HashSet<Device>) {
+    let parse = |text: &str| {
+        let (major, minor) = text.split_once(':')?;
+        Some((major.parse().ok()?, minor.parse().ok()?))
+    };
+    if let Some(device) = line.strip_prefix('+').and_then(parse) {
+        served.insert(device);
+    } else if let Some(device) = line.strip_prefix('-').and_then(parse) {
+        served.remove(&device);
+    }
+}
+
+/// Whether there is something to read, or the end.
+fn is_readable(wait: Option<&Timespec>) -> bool {
+    let stdin = std::io::stdin();
+    let mut fds = [PollFd::new(&stdin, PollFlags::IN)];
+    // An interruption is no answer: whoever asks asks again.
+    poll(&mut fds, wait).is_ok_and(|ready| ready > 0)
+}
+
+/// Hears what the daemon says until its end. What was read is taken into account before the set is
+/// let go.
+fn listen(served: &Mutex<HashSet<Device>>) {
+    let mut text = Vec::new();
+    let mut buffer = [0; 4096];
+    loop {
+        if !is_readable(None) {
+            continue;
+        }
+        let mut served = served.lock().unwrap_or_else(PoisonError::into_inner);
+        match std::io::stdin().lock().read(&mut buffer) {
+            Ok(0) | Err(_) => return,
+            Ok(count) => text.extend_from_slice(&buffer[..count]),
+        }
+        while let Some(end) = text.iter().position(|&byte| byte == b'\n') {
+            let line: Vec<u8> = text.drain(..=end).collect();
+            hear(String::from_utf8_lossy(&line).trim_end(), &mut served);
+        }
+    }
+}
+
+/// Whether a process ends to its last thread within a moment.
+fn has_ended(process: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(process, PollFlags::IN)];
+    let moment = Timespec {
+        tv_sec: 0,
+        tv_nsec: 300_000_000,
+    };
+    poll(&mut fds, Some(&moment)).is_ok_and(|ready| ready > 0)
+}
+
+/// Waits for the end of the daemon, then ends the connections of what it served.
 ///
 /// # Errors
 /// When signals cannot be waited for, or the connections cannot be ended.
-pub fn guard(store_id: &str, parent: u32) -> Result<(), ApiError> {
+pub fn guard(parent: u32) -> Result<(), ApiError> {
     let failed = |what: &str, error: &dyn std::error::Error| {
         ApiError::new(ErrorKind::Failed, what).caused_by(error)
     };
@@ -59,18 +166,52 @@ pub fn guard(store_id: &str, parent: u32) -> Result<(), ApiError> {
         .map_err(|error| failed("cannot watch for signals", &error))?;
     rustix::process::set_parent_process_death_signal(Some(Signal::USR1))
         .map_err(|error| failed("cannot watch the daemon", &error))?;
-    let parent = i32::try_from(parent).ok().and_then(Pid::from_raw);
-    // It may have ended before it could be watched.
-    if rustix::process::getppid() == parent && parent.is_some() {
-        signals.forever().find(|&signal| signal == SIGUSR1);
-    }
-    let mounts = floe_fs::dispatch::fuser::floe_mounts(store_id)
-        .map_err(|error| failed("cannot look for the daemon's mounts", &error))?;
-    let devices: Vec<_> = mounts.iter().map(|mount| mount.device).collect();
-    debug!(mounts = devices.len(), "the daemon has ended");
-    if devices.is_empty() {
+    let served = Arc::new(Mutex::new(HashSet::new()));
+    let listening = Arc::clone(&served);
+    std::thread::Builder::new()
+        .name("listen".into())
+        .spawn(move || listen(&listening))
+        .map_err(|error| failed("cannot start a thread", &error))?;
+    let daemon = i32::try_from(parent).ok().and_then(Pid::from_raw);
+    let Some(daemon) = daemon.filter(|_| rustix::process::getppid() == daemon) else {
+        // It ended before it could be watched, and had mounted nothing yet.
+        return Ok(());
+    };
+    let process = pidfd_open(daemon, PidfdFlags::empty())
+        .map_err(|error| failed("cannot watch the daemon", &error))?;
+    signals.forever().find(|&signal| signal == SIGUSR1);
+    if has_ended(&process) {
+        // All of it: the kernel has noticed, and the numbers may be those of other mounts by now.
         return Ok(());
     }
+    // What it said last may still be on its way from the pipe to the set. The end of the pipe is
+    // readable for ever, so this has an end of its own.
+    for _ in 0..100 {
+        if !is_readable(Some(&Timespec::default())) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let served = served.lock().unwrap_or_else(PoisonError::into_inner);
+    debug!(mounts = served.len(), "the daemon has ended");
+    if served.is_empty() {
+        return Ok(());
+    }
+    let devices: Vec<Device> = served.iter().copied().collect();
     floe_fs::dispatch::fuser::abort(&devices)
         .map_err(|error| failed("cannot end the connections of the daemon's mounts", &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_system_is_known_from_its_first_to_its_last_word() {
+        let mut served = HashSet::new();
+        for line in ["+0:39", "+0:40", "-0:39", "nonsense", "+x:1", "-0:7"] {
+            hear(line, &mut served);
+        }
+        assert_eq!(served, HashSet::from([(0, 40)]));
+    }
 }

@@ -102,8 +102,8 @@ fn start(store_dir: &StoreDir) -> Result<Running, ApiError> {
         pid = std::process::id(),
         "started"
     );
-    let guard = guard::Guard::start(store.id())?;
-    let mounts = Mounts::start(Arc::clone(&store))?;
+    let guard = guard::Guard::start()?;
+    let mounts = Mounts::start(Arc::clone(&store), guard.told())?;
     mounts.recover();
     let daemon = Arc::new(Daemon {
         store,

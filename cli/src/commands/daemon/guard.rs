@@ -8,9 +8,6 @@ use crate::error::ApiError;
 /// End the connections of a daemon's mounts when it was killed
 #[derive(Args, Debug)]
 pub(crate) struct Guard {
-    /// The store's id
-    #[arg(long)]
-    store_id: String,
     /// The daemon's process
     #[arg(long)]
     parent: u32,
@@ -22,6 +19,6 @@ impl Guard {
     /// # Errors
     /// When it cannot be waited for, or the connections cannot be ended.
     pub(crate) fn run(&self) -> Result<(), ApiError> {
-        daemon::guard::guard(&self.store_id, self.parent)
+        daemon::guard::guard(self.parent)
     }
 }

@@ -30,6 +30,7 @@ use floe_fs::{MountRecord, MountTarget, SnapshotInfo, Store, WorkspaceInfo};
 use parking_lot::{Condvar, Mutex};
 use tracing::{info, warn};
 
+use crate::daemon::guard::Told;
 use crate::error::{ApiError, ErrorKind};
 pub(crate) use recover::{Cleaned, Unrestored, clean};
 use slot::{Key, Slot};
@@ -77,6 +78,8 @@ impl Subject {
 /// The mounts of one store.
 pub(crate) struct Mounts {
     store: Arc<Store>,
+    /// Whom to tell of every session.
+    guard: Arc<Told>,
     slots: Mutex<HashMap<Key, Arc<Slot>>>,
     /// Directories that some request is mounting on at this moment.
     reserved: Mutex<HashSet<PathBuf>>,
@@ -90,10 +93,11 @@ pub(crate) struct Mounts {
 
 impl Mounts {
     /// An empty registry and the threads that watch what happens to its mounts.
-    pub(crate) fn start(store: Arc<Store>) -> Result<Arc<Self>, ApiError> {
+    pub(crate) fn start(store: Arc<Store>, guard: Arc<Told>) -> Result<Arc<Self>, ApiError> {
         let (events, received) = std::sync::mpsc::channel();
         let mounts = Arc::new(Self {
             store,
+            guard,
             slots: Mutex::default(),
             reserved: Mutex::default(),
             released: Condvar::new(),

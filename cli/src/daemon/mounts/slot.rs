@@ -14,6 +14,7 @@ use tracing::{info, warn};
 
 use super::watch::Event;
 use super::{Mounts, Subject};
+use crate::daemon::guard::Guarded;
 use crate::error::{ApiError, ErrorKind, shell_word};
 
 /// How long the last unmount waits for the kernel to let go of the file system.
@@ -57,6 +58,7 @@ struct Session {
     number: u64,
     // Dropped in this order: the engine stops using the kernel's cache before the mount goes.
     _attachment: Attachment,
+    _guarded: Guarded,
     mount: Mount,
 }
 
@@ -291,6 +293,7 @@ impl State {
         };
         let dispatch: Arc<dyn Dispatch> = Arc::clone(&view) as _;
         let mount = Mount::new(dispatch, dir, &options)?;
+        let guarded = mounts.guard.serves(mount.device());
         let attachment = view.attach(mount.kernel_cache());
         let number = mounts.next_session.fetch_add(1, Ordering::Relaxed);
         let (events, target) = (mounts.events.clone(), subject.target());
@@ -303,6 +306,7 @@ impl State {
         Ok(Session {
             number,
             _attachment: attachment,
+            _guarded: guarded,
             mount,
         })
     }

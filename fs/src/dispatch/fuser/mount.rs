@@ -258,6 +258,12 @@ impl Mount {
         Ok((stat.stx_dev_major, stat.stx_dev_minor) == self.cache.device())
     }
 
+    /// Major and minor number of its file system.
+    #[must_use]
+    pub fn device(&self) -> (u32, u32) {
+        self.cache.device()
+    }
+
     /// What pushes and drops the kernel's caches of this mount.
     #[must_use]
     pub fn kernel_cache(&self) -> Arc<dyn KernelCache> {
