@@ -4,7 +4,7 @@
 //! through fusermount3. [`negotiate`] says what the kernel may send, [`adapter`] translates it.
 //! [`cache`] pushes and drops what the kernel has cached. [`table`] reads the kernel's table of
 //! mounts, [`stale`] takes dead ones away, [`watch`] notices when a mount is gone, whoever unmounted
-//! it, and [`ending`] tells so. [`abort`] ends the connections of a server that was killed.
+//! it, and [`ending`] tells so. [`abort()`] ends the connections of a server that was killed.
 
 mod abort;
 mod adapter;
