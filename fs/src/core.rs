@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crossbeam_channel::Sender;
 
@@ -56,6 +56,8 @@ pub(crate) struct Core {
     pub(crate) moving: RwLock<{ rank::MOVING }, u64>,
     /// Syncs asked for so far.
     pub(crate) syncs: AtomicU64,
+    /// A [`Chore::Release`] waits.
+    pub(crate) releasing: AtomicBool,
     /// Where [`Chore`]s go; closed when the store closes.
     pub(crate) chores: Mutex<{ rank::LEAF }, Option<Sender<Chore>>>,
     /// The lock file, locked: until nobody can write here any more, whoever still has a view.
@@ -77,17 +79,25 @@ impl Core {
     pub(crate) fn sync_catalog(&self) -> Result<(), OpError> {
         let asked = self.syncs.fetch_add(1, Ordering::AcqRel) + 1;
         // Most of the work, while nobody has to wait.
-        self.objects.sync_inherited()?;
+        self.objects.sync_inherited(true)?;
         let mut done = self.moving.write();
         if *done >= asked {
             // One that began after this was asked for has ended meanwhile.
             return Ok(());
         }
         let begins = self.syncs.load(Ordering::Acquire);
-        self.objects.sync_inherited()?;
+        self.objects.sync_inherited(false)?;
         self.catalog.sync()?;
         *done = begins;
         Ok(())
+    }
+
+    /// Has the objects of doomed layers given up. One look at all objects serves every layer that
+    /// was doomed before it.
+    pub(crate) fn release_later(&self) {
+        if !self.releasing.swap(true, Ordering::AcqRel) {
+            self.later(Chore::Release);
+        }
     }
 
     /// Waits until the background thread has done what it was given so far.

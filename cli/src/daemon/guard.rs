@@ -6,12 +6,12 @@
 //! server is gone. Every program on the mount would wait with it. So somebody else has to tell the
 //! kernel.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
@@ -31,7 +31,11 @@ pub(super) struct Guard {
 }
 
 /// The way to tell the guard what the daemon serves.
-pub(crate) struct Told(Mutex<ChildStdin>);
+pub(crate) struct Told {
+    stdin: Mutex<ChildStdin>,
+    /// File systems that are served.
+    served: AtomicUsize,
+}
 
 /// A file system that the guard knows of. Dropping it says that it is served no more.
 pub(crate) struct Guarded {
@@ -54,20 +58,35 @@ impl Guard {
             .args(["daemon", "guard", "--parent"])
             .arg(std::process::id().to_string())
             .stdin(Stdio::piped())
-            .stdout(Stdio::null())
+            .stdout(Stdio::piped())
             .spawn()
             .map_err(|error| failed(&error))?;
         let stdin = process
             .stdin
             .take()
             .ok_or_else(|| failed(&std::io::ErrorKind::BrokenPipe.into()))?;
-        let told = Arc::new(Told(Mutex::new(stdin)));
+        // Until it watches, an end of the daemon would escape it.
+        let mut ready = [0];
+        let stdout = process.stdout.take();
+        let mut stdout = stdout.ok_or_else(|| failed(&std::io::ErrorKind::BrokenPipe.into()))?;
+        stdout
+            .read_exact(&mut ready)
+            .map_err(|error| failed(&error))?;
+        let told = Arc::new(Told {
+            stdin: Mutex::new(stdin),
+            served: AtomicUsize::new(0),
+        });
         Ok(Self { process, told })
     }
 
     /// The way to tell it.
     pub(super) fn told(&self) -> Arc<Told> {
         Arc::clone(&self.told)
+    }
+
+    /// Whether anything is served still.
+    pub(super) fn is_needed(&self) -> bool {
+        self.told.served.load(Ordering::Acquire) > 0
     }
 
     /// Ends it: the daemon has unmounted everything.
@@ -82,13 +101,14 @@ impl Guard {
 impl Told {
     /// The daemon serves a file system from now on.
     pub(super) fn serves(self: &Arc<Self>, device: Device) -> Guarded {
+        self.served.fetch_add(1, Ordering::AcqRel);
         self.tell('+', device);
         let told = Arc::clone(self);
         Guarded { device, told }
     }
 
     fn tell(&self, what: char, (major, minor): Device) {
-        let mut stdin = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stdin = self.stdin.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = stdin.write_all(format!("{what}{major}:{minor}\n").as_bytes()) {
             warn!(%error, "the daemon's guard is gone");
         }
@@ -98,41 +118,40 @@ impl Told {
 impl Drop for Guarded {
     fn drop(&mut self) {
         self.told.tell('-', self.device);
+        self.told.served.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 /// Takes one line of [`Told`] into account; others are no concern.
-fn hear(line: &str, served: &mut HashSet<Device>) {
+fn hear(line: &str, served: &mut HashMap<Device, u32>) {
     let parse = |text: &str| {
         let (major, minor) = text.split_once(':')?;
         Some((major.parse().ok()?, minor.parse().ok()?))
     };
     if let Some(device) = line.strip_prefix('+').and_then(parse) {
-        served.insert(device);
+        // Counted: the next file system may have the number before the last one is taken leave of.
+        *served.entry(device).or_default() += 1;
     } else if let Some(device) = line.strip_prefix('-').and_then(parse) {
-        served.remove(&device);
+        match served.get_mut(&device) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => drop(served.remove(&device)),
+        }
     }
-}
-
-/// Whether there is something to read, or the end.
-fn is_readable(wait: Option<&Timespec>) -> bool {
-    let stdin = std::io::stdin();
-    let mut fds = [PollFd::new(&stdin, PollFlags::IN)];
-    // An interruption is no answer: whoever asks asks again.
-    poll(&mut fds, wait).is_ok_and(|ready| ready > 0)
 }
 
 /// Hears what the daemon says until its end. What was read is taken into account before the set is
 /// let go.
-fn listen(served: &Mutex<HashSet<Device>>) {
+fn listen(served: &Mutex<HashMap<Device, u32>>) {
     let mut text = Vec::new();
     let mut buffer = [0; 4096];
     loop {
-        if !is_readable(None) {
+        // The set is not held while there is nothing to hear.
+        let stdin = std::io::stdin();
+        if poll(&mut [PollFd::new(&stdin, PollFlags::IN)], None).is_err() {
             continue;
         }
         let mut served = served.lock().unwrap_or_else(PoisonError::into_inner);
-        match std::io::stdin().lock().read(&mut buffer) {
+        match stdin.lock().read(&mut buffer) {
             Ok(0) | Err(_) => return,
             Ok(count) => text.extend_from_slice(&buffer[..count]),
         }
@@ -166,7 +185,7 @@ pub fn guard(parent: u32) -> Result<(), ApiError> {
         .map_err(|error| failed("cannot watch for signals", &error))?;
     rustix::process::set_parent_process_death_signal(Some(Signal::USR1))
         .map_err(|error| failed("cannot watch the daemon", &error))?;
-    let served = Arc::new(Mutex::new(HashSet::new()));
+    let served = Arc::new(Mutex::new(HashMap::new()));
     let listening = Arc::clone(&served);
     std::thread::Builder::new()
         .name("listen".into())
@@ -179,25 +198,22 @@ pub fn guard(parent: u32) -> Result<(), ApiError> {
     };
     let process = pidfd_open(daemon, PidfdFlags::empty())
         .map_err(|error| failed("cannot watch the daemon", &error))?;
+    std::io::stdout()
+        .write_all(b"+")
+        .and_then(|()| std::io::stdout().flush())
+        .map_err(|error| failed("cannot tell the daemon that it is watched", &error))?;
     signals.forever().find(|&signal| signal == SIGUSR1);
+    // If all of it ends, the kernel notices by itself, and the numbers may soon be those of other
+    // mounts. What it said last is heard meanwhile: a thread that hangs keeps the pipe open.
     if has_ended(&process) {
-        // All of it: the kernel has noticed, and the numbers may be those of other mounts by now.
         return Ok(());
-    }
-    // What it said last may still be on its way from the pipe to the set. The end of the pipe is
-    // readable for ever, so this has an end of its own.
-    for _ in 0..100 {
-        if !is_readable(Some(&Timespec::default())) {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(1));
     }
     let served = served.lock().unwrap_or_else(PoisonError::into_inner);
     debug!(mounts = served.len(), "the daemon has ended");
     if served.is_empty() {
         return Ok(());
     }
-    let devices: Vec<Device> = served.iter().copied().collect();
+    let devices: Vec<Device> = served.keys().copied().collect();
     floe_fs::dispatch::fuser::abort(&devices)
         .map_err(|error| failed("cannot end the connections of the daemon's mounts", &error))
 }
@@ -208,10 +224,13 @@ mod tests {
 
     #[test]
     fn a_file_system_is_known_from_its_first_to_its_last_word() {
-        let mut served = HashSet::new();
-        for line in ["+0:39", "+0:40", "-0:39", "nonsense", "+x:1", "-0:7"] {
+        let mut served = HashMap::new();
+        let lines = [
+            "+0:39", "+0:40", "-0:39", "nonsense", "+x:1", "-0:7", "+0:40", "-0:40",
+        ];
+        for line in lines {
             hear(line, &mut served);
         }
-        assert_eq!(served, HashSet::from([(0, 40)]));
+        assert_eq!(served, HashMap::from([((0, 40), 1)]));
     }
 }

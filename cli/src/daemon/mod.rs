@@ -129,12 +129,17 @@ impl Running {
         if let Err(error) = store_dir.remove_socket() {
             warn!(%error, "cannot remove the socket");
         }
-        self.server.end();
+        let finished = self.server.end();
         self.daemon.mounts.end();
-        if let Err(error) = self.daemon.store.settle() {
+        // In a mount that was detached in use programs go on until this process ends.
+        let quiet = finished && !self.guard.is_needed();
+        let store = &self.daemon.store;
+        if let Err(error) = if quiet { store.settle() } else { store.sync() } {
             warn!(%error, "what was acknowledged is safe from a kill, but not from a power failure");
         }
-        self.guard.end();
+        if quiet {
+            self.guard.end();
+        }
     }
 }
 

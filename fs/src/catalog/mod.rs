@@ -169,7 +169,10 @@ impl Catalog {
         }
         match apply::apply(&mut writer, change) {
             Err(error) if removes && error.is_full() && self.reserve.release() => {
-                // The log takes up space as well, until it is copied back.
+                // The log takes up space as well, until it is copied back. That syncs it.
+                if let Some(Err(error)) = self.before_checkpoint.get().map(|before| before()) {
+                    tracing::warn!(%error, "syncing objects before the log");
+                }
                 let emptied = writer.query_row(EMPTY_LOG, [], |_| Ok(()));
                 if let Err(error) = emptied {
                     tracing::warn!(%error, "cannot empty the log of the catalog");

@@ -124,8 +124,12 @@ pub(super) fn only_removes(change: &Change) -> bool {
             | Row::ForgetDoomed { .. }
             | Row::DoomLayer { .. }
             | Row::DeleteWorkspace { .. }
-            | Row::DropMount { .. } => removes = true,
-            Row::PutInode { .. }
+            | Row::DropMounts
+            | Row::DropMount { .. }
+            // The end of an inode that an older layer has.
+            | Row::PutInode { row: None, .. } => removes = true,
+            Row::PutInode { row: Some(_), .. }
+            | Row::SetPlace { .. }
             | Row::PutXattr { value: None, .. }
             | Row::AddUsage { .. }
             | Row::ReserveInos { .. }

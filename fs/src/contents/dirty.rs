@@ -3,7 +3,7 @@
 //! A mark stays until a sync that began after it has ended: whoever syncs meanwhile has to do it
 //! too, and whoever writes meanwhile leaves a newer mark, which stays.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::id::{Ino, ObjectId};
 
@@ -19,6 +19,8 @@ pub(super) struct Dirty {
     files: HashMap<Ino, Vec<Marked>>,
     /// Those with bytes that were in another object or in the catalog before.
     inherited: HashMap<ObjectId, u64>,
+    /// Those that could not be synced, which nobody was told of who asked for that file.
+    failed: HashSet<ObjectId>,
 }
 
 impl Dirty {
@@ -48,9 +50,27 @@ impl Dirty {
         self.inherited.insert(id, mark);
     }
 
-    /// A file's objects to sync.
-    pub(super) fn of(&self, ino: Ino) -> Vec<Marked> {
-        self.files.get(&ino).cloned().unwrap_or_default()
+    /// A file's objects to sync, and one that failed before; whoever asks tells of it.
+    pub(super) fn of(&mut self, ino: Ino) -> (Vec<Marked>, Option<ObjectId>) {
+        let objects = self.files.get(&ino).cloned().unwrap_or_default();
+        let mut failed = None;
+        for (id, _) in &objects {
+            if self.failed.remove(id) {
+                failed = Some(*id);
+            }
+        }
+        (objects, failed)
+    }
+
+    /// An object could not be synced by somebody whom its file does not concern.
+    pub(super) fn failed(&mut self, id: ObjectId) {
+        self.failed.insert(id);
+    }
+
+    /// An object that failed before; whoever asks tells of it.
+    pub(super) fn any_failed(&mut self) -> Option<ObjectId> {
+        let failed = self.failed.iter().next().copied();
+        failed.filter(|id| self.failed.remove(id))
     }
 
     /// The objects with bytes older than themselves.
@@ -80,6 +100,7 @@ impl Dirty {
     pub(super) fn forget(&mut self, ino: Ino, gone: ObjectId) {
         self.keep(ino, |&(id, _)| id != gone);
         self.inherited.remove(&gone);
+        self.failed.remove(&gone);
     }
 
     /// Everything up to a mark was synced.
@@ -113,14 +134,14 @@ mod tests {
         let mut dirty = Dirty::default();
         dirty.mark(INO, ID);
         dirty.mark(INO, ObjectId(2));
-        let (taken, marks) = (dirty.of(INO), dirty.now());
+        let (taken, marks) = (dirty.of(INO).0, dirty.now());
         // A second fsync that comes now still finds both.
         assert_eq!(taken.len(), 2);
         dirty.mark(INO, ID);
         dirty.synced(INO, &taken);
-        assert_eq!(dirty.of(INO), [(ID, 3)]);
+        assert_eq!(dirty.of(INO).0, [(ID, 3)]);
         dirty.clean(marks);
-        assert_eq!(dirty.of(INO), [(ID, 3)]);
+        assert_eq!(dirty.of(INO).0, [(ID, 3)]);
         dirty.clean(dirty.now());
         assert!(dirty.files.is_empty());
     }
@@ -130,7 +151,7 @@ mod tests {
         let mut dirty = Dirty::default();
         dirty.inherit(ID);
         dirty.mark(INO, ID);
-        let taken = dirty.of(INO);
+        let taken = dirty.of(INO).0;
         dirty.synced(INO, &taken);
         assert!(dirty.inherited().is_empty());
         dirty.inherit(ID);
@@ -140,5 +161,18 @@ mod tests {
         assert_eq!(dirty.inherited().len(), 1, "newer bytes are not synced yet");
         dirty.forget(INO, ID);
         assert!(dirty.inherited().is_empty());
+    }
+
+    #[test]
+    fn a_sync_that_failed_in_passing_is_told_to_the_next_who_asks_and_once() {
+        let mut dirty = Dirty::default();
+        dirty.mark(INO, ID);
+        dirty.failed(ID);
+        assert_eq!(dirty.of(Ino(8)).1, None);
+        assert_eq!(dirty.of(INO).1, Some(ID));
+        assert_eq!((dirty.of(INO).1, dirty.any_failed()), (None, None));
+        dirty.failed(ID);
+        assert_eq!(dirty.any_failed(), Some(ID));
+        assert_eq!(dirty.any_failed(), None);
     }
 }

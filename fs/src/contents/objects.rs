@@ -157,14 +157,19 @@ impl Objects {
         self.dirty.lock().inherit(id);
     }
 
-    /// Makes every object durable that holds bytes older than itself.
-    pub(crate) fn sync_inherited(&self) -> Result<(), ContentsError> {
+    /// Makes every object durable that holds bytes older than itself. Many at once where that is
+    /// quicker, unless somebody waits for it to end.
+    pub(crate) fn sync_inherited(&self, at_once: bool) -> Result<(), ContentsError> {
         let objects = self.dirty.lock().inherited();
-        if objects.len() > SYNC_ONE_BY_ONE {
+        if objects.len() > SYNC_ONE_BY_ONE && at_once {
             return self.sync_all();
         }
         for &(id, _) in &objects {
-            self.sync(id)?;
+            if let Err(error) = self.sync(id) {
+                // The system tells of it once. Whoever syncs the file next has to hear it as well.
+                self.dirty.lock().failed(id);
+                return Err(error);
+            }
         }
         self.dirty.lock().inherited_synced(&objects);
         Ok(())
@@ -177,9 +182,12 @@ impl Objects {
 
     /// Makes a file's bytes and the names of its objects durable.
     pub(crate) fn sync_file(&self, ino: Ino) -> Result<(), ContentsError> {
-        let objects = self.dirty.lock().of(ino);
+        let (objects, failed) = self.dirty.lock().of(ino);
         for &(id, _) in &objects {
             self.sync(id)?;
+        }
+        if let Some(id) = failed {
+            return Err(ContentsError::object("sync", id)(rustix::io::Errno::IO));
         }
         self.dirty.lock().synced(ino, &objects);
         Ok(())
@@ -202,13 +210,19 @@ impl Objects {
 
     /// Makes every object durable.
     pub(crate) fn sync_all(&self) -> Result<(), ContentsError> {
-        let marks = self.dirty.lock().now();
+        let (marks, failed) = {
+            let mut dirty = self.dirty.lock();
+            (dirty.now(), dirty.any_failed())
+        };
         File::open(&self.dir)
             .and_then(|dir| rustix::fs::syncfs(&dir).map_err(io::Error::from))
             .map_err(|source| ContentsError::Directory {
                 action: "sync",
                 source,
             })?;
+        if let Some(id) = failed {
+            return Err(ContentsError::object("sync", id)(rustix::io::Errno::IO));
+        }
         self.dirty.lock().clean(marks);
         Ok(())
     }

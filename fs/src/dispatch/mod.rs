@@ -193,9 +193,8 @@ pub trait Dispatch: Send + Sync {
     /// Tells inodes of the same number apart that a kernel must not take for one: after a rollback
     /// that brings a removed directory back, the kernel keeps refusing to use the one it has.
     fn generation(&self, ino: Ino) -> u32;
-    /// Whether a rollback has changed the inode and the kernel may still show what was before: what
-    /// it has cached then must not be written, and the size it knows is no end to append at.
-    fn is_unsettled(&self, ino: Ino) -> bool;
+    /// What the kernel may still have of an inode as it was before a rollback.
+    fn unsettled(&self, ino: Ino) -> Unsettled;
     /// Changes attributes and returns the new ones.
     fn setattr(&self, caller: Caller, ino: Ino, set: SetAttr) -> Result<Attr, OpError>;
     /// Reads a symbolic link's target.
@@ -290,6 +289,24 @@ pub trait Dispatch: Send + Sync {
     fn statfs(&self) -> Result<StatFs, OpError>;
 }
 
+/// What a kernel keeps of an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// Cached pages.
+    Pages,
+    /// The size, where an append goes.
+    Size,
+}
+
+/// What a kernel may still have of an inode as it was before a rollback.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unsettled {
+    /// Pages it sends are of that time and must not be written.
+    pub pages: bool,
+    /// The size it knows is no end to append at.
+    pub size: bool,
+}
+
 /// What a transport does for the engine around a freeze and a rollback.
 ///
 /// Called only from threads that serve no requests, with no engine lock held that a request
@@ -305,9 +322,9 @@ pub trait KernelCache: Send + Sync {
     /// and new ones wait.
     fn paused(&self, act: &mut dyn FnMut());
     /// Drops every cached name, attribute and page of the given inodes, and all cached names.
-    /// `settled` is told of each inode once the kernel shows nothing old of it any more.
+    /// `settled` is told of each inode what the kernel does not have of it any more.
     ///
     /// # Errors
     /// When the kernel refuses the notification.
-    fn invalidate(&self, inodes: &[Ino], settled: &dyn Fn(Ino)) -> std::io::Result<()>;
+    fn invalidate(&self, inodes: &[Ino], settled: &dyn Fn(Ino, Kept)) -> std::io::Result<()>;
 }

@@ -5,7 +5,7 @@ use super::{View, lock};
 use crate::attr::{Attr, FileKind};
 use crate::dispatch::{
     Caller, DirEntry, Dispatch, Entry, Fallocate, NewNode, OpError, OpenMode, RenameFlags, SetAttr,
-    StatFs, Write, XattrMode,
+    StatFs, Unsettled, Write, XattrMode,
 };
 use crate::id::Ino;
 
@@ -30,8 +30,8 @@ impl Dispatch for View {
         self.left.generation(ino)
     }
 
-    fn is_unsettled(&self, ino: Ino) -> bool {
-        self.left.is_unsettled(ino)
+    fn unsettled(&self, ino: Ino) -> Unsettled {
+        self.left.unsettled(ino)
     }
 
     fn setattr(&self, caller: Caller, ino: Ino, set: SetAttr) -> Result<Attr, OpError> {

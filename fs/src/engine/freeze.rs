@@ -189,7 +189,7 @@ impl View {
         // Outside the gate: invalidating waits for pages whose requests wait at the gate.
         let told = self
             .transports
-            .each(|cache| cache.invalidate(&known, &|ino| self.left.settled(ino)));
+            .each(|cache| cache.invalidate(&known, &|ino, kept| self.left.settled(ino, kept)));
         self.left.all_settled();
         told.map_err(FreezeError::Invalidate)?;
         Ok(left)

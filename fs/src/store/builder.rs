@@ -17,7 +17,6 @@ use crate::attr::{Attr, FileKind, Timestamp};
 use crate::catalog::CatalogError;
 use crate::change::{BLOCK_END, Change, ContentKind, EntryRow, InodeRow, Name, Row};
 use crate::contents::{ContentsError, INLINE_MAX};
-use crate::core::Chore;
 use crate::engine::now_ns;
 use crate::id::{Ino, LayerId, ObjectId, WorkspaceName};
 
@@ -242,7 +241,7 @@ impl Builder<'_> {
         }
         let row = Row::DoomLayer { id: self.layer };
         core.catalog.apply(&Change::from(row))?;
-        core.later(Chore::Release);
+        core.release_later();
         Ok(())
     }
 
@@ -428,10 +427,10 @@ impl Builder<'_> {
     }
 
     fn flush(&mut self) -> Result<(), CatalogError> {
-        self.store
-            .core
-            .catalog
-            .apply(&std::mem::take(&mut self.change))
+        self.store.core.catalog.apply(&self.change)?;
+        // Not before: giving up needs to know what was not written.
+        self.change = Change::new();
+        Ok(())
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -75,6 +76,7 @@ fn run(core: &Core, receive: &Receiver<Chore>) {
             Ok(Chore::Apply(change)) => held = apply(core, change, receive),
             Ok(Chore::Reap(view, ino)) => held = reap(&view, ino, receive, &mut unused),
             Ok(Chore::Release) => {
+                core.releasing.store(false, Ordering::Release);
                 if let Err(error) = engine::release(core) {
                     tracing::warn!(%error, "the space of a deleted workspace is not free yet");
                 }

@@ -123,7 +123,9 @@ impl Store {
                 Ok((info, import.report))
             }
             Err(error) => {
-                builder.abandon()?;
+                if let Err(error) = builder.abandon() {
+                    tracing::warn!(%error, "a failed import is given up when the store opens next");
+                }
                 Err(error)
             }
         }

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use rustix::fs::FlockOperation;
 use thiserror::Error;
@@ -18,7 +18,7 @@ use super::{Store, control, trust};
 use crate::catalog::{APPLICATION_ID, Catalog, CatalogError, FORMAT, size_on_disk};
 use crate::change::{Change, Row};
 use crate::contents::{ContentsError, Objects};
-use crate::core::{CLEAN, Chore, Core, Numbers, note_clean_end};
+use crate::core::{CLEAN, Core, Numbers, note_clean_end};
 use crate::dispatch::OpError;
 use crate::engine::{now_ns, reap_unlinked, remove_doomed};
 use crate::id::LayerId;
@@ -375,7 +375,7 @@ impl Store {
         let summary = catalog.summary().map_err(catalog_error)?;
         let objects = Arc::new(Objects::open(&Core::objects_dir(&dir)).map_err(contents_error)?);
         let before = objects.clone();
-        catalog.before_checkpoint(Box::new(move || before.sync_inherited()));
+        catalog.before_checkpoint(Box::new(move || before.sync_inherited(true)));
         if lock.crashed {
             // Which objects the last process had written and not synced is not known any more.
             objects.sync_all().map_err(contents_error)?;
@@ -400,6 +400,7 @@ impl Store {
             numbers,
             moving: RwLock::new(0),
             syncs: AtomicU64::new(0),
+            releasing: AtomicBool::new(false),
             chores: Mutex::new(None),
             lock: lock.file,
         });
@@ -410,7 +411,7 @@ impl Store {
         let place = Place::of(&dir).map_err(access("look at", &dir))?;
         settle_in(&core.catalog, &place).map_err(catalog_error)?;
         let chores = Chores::start(&core).map_err(access("start a thread for", &dir))?;
-        core.later(Chore::Release);
+        core.release_later();
         Ok(Arc::new(Self {
             id: summary.store_id,
             created_at: summary.created_at,
@@ -487,18 +488,26 @@ fn catalog_error(dir: &Path, source: CatalogError) -> OpenError {
     }
 }
 
-/// Puts in order what the last process left behind; each step is safe to repeat.
+/// Puts in order what the last process left behind; each step is safe to repeat. What does not fit
+/// on a full disk waits for the next time: files can only be removed in a store that is open.
 fn recover(core: &Core, crashed: bool) -> Result<(), OpError> {
+    let if_it_fits = |done: Result<(), OpError>| match done {
+        Err(OpError::Catalog(error)) if error.is_full() => {
+            warn!(%error, "the disk is full: not everything could be put in order");
+            Ok(())
+        }
+        done => done,
+    };
     for workspace in core.catalog.workspaces(None)? {
-        reap_unlinked(core, workspace.layer)?;
+        if_it_fits(reap_unlinked(core, workspace.layer))?;
     }
     for layer in core.catalog.abandoned_layers()? {
-        core.catalog
-            .apply(&Change::from(Row::DoomLayer { id: layer }))?;
+        let doom = Change::from(Row::DoomLayer { id: layer });
+        if_it_fits(core.catalog.apply(&doom).map_err(OpError::from))?;
     }
-    remove_doomed(core)?;
+    if_it_fits(remove_doomed(core))?;
     if crashed {
-        sweep(core)?;
+        if_it_fits(sweep(core))?;
     }
     Ok(())
 }

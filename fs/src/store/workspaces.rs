@@ -7,7 +7,6 @@ use super::types::WorkspaceInfo;
 use crate::attr::{Attr, FileKind, Timestamp};
 use crate::catalog::{CatalogError, WorkspaceRecord};
 use crate::change::{Change, ContentKind, InodeRow, Row};
-use crate::core::Chore;
 use crate::engine::now_ns;
 use crate::id::{Ino, LayerId, NameError, WorkspaceName};
 use crate::layers::TreeError;
@@ -277,7 +276,7 @@ impl Store {
             change.push(Row::DoomLayer { id: record.layer });
             self.core.catalog.apply(&change)?;
             control.deleted = true;
-            self.core.later(Chore::Release);
+            self.core.release_later();
             Ok(())
         })
     }

@@ -354,7 +354,10 @@ mod tests {
                 "{kind:?} never succeeded in {} tries",
                 of_kind.len()
             );
-            assert!(succeeded < of_kind.len(), "{kind:?} never failed");
+            // What is done to an open file meets none of the others.
+            let sure = matches!(kind, Kind::LetGo | Kind::ReadHeld | Kind::StatHeld)
+                || matches!(kind, Kind::WriteHeld | Kind::TruncateHeld);
+            assert!(sure || succeeded < of_kind.len(), "{kind:?} never failed");
         }
     }
 }

@@ -114,8 +114,9 @@ impl Server {
         })
     }
 
-    /// Stops accepting, lets requests at work finish for a while, closes every connection.
-    pub fn end(self) {
+    /// Stops accepting, lets requests at work finish for a while, closes every connection. Returns
+    /// whether all of them have finished.
+    pub fn end(self) -> bool {
         drop(self.wake);
         if self.acceptor.join().is_err() {
             error!("the accepting thread panicked");
@@ -137,9 +138,10 @@ impl Server {
                     requests = state.open.values().filter(|one| one.busy).count(),
                     "not waiting any longer for requests at work"
                 );
-                break;
+                return false;
             }
         }
+        true
     }
 }
 

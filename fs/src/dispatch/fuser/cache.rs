@@ -19,7 +19,7 @@ use rustix::mount::{OpenTreeFlags, open_tree};
 
 use super::GENERATION;
 use super::closer::close_elsewhere;
-use crate::dispatch::KernelCache;
+use crate::dispatch::{Kept, KernelCache};
 use crate::id::Ino;
 use crate::sys;
 
@@ -272,7 +272,7 @@ impl KernelCache for FuseCache {
         act();
     }
 
-    fn invalidate(&self, inodes: &[Ino], settled: &dyn Fn(Ino)) -> io::Result<()> {
+    fn invalidate(&self, inodes: &[Ino], settled: &dyn Fn(Ino, Kept)) -> io::Result<()> {
         let mut result = Ok(());
         if self.recent_kernel.load(Ordering::Relaxed) {
             result = self.drop_names();
@@ -281,16 +281,17 @@ impl KernelCache for FuseCache {
         // One that fails leaves no other one stale.
         for &ino in inodes {
             let mut dropped = self.inval_inode(ino);
+            settled(ino, Kept::Pages);
             if self.held.lock().writers.contains_key(&ino) {
                 // An append goes by the size that the kernel knows, and asks nobody.
                 if let Some(private) = &private {
                     self.learn_size(private, ino);
                 }
-                settled(ino);
+                settled(ino, Kept::Size);
                 // What was appended meanwhile is in the wrong place of the page cache.
                 dropped = dropped.and_then(|()| self.inval_inode(ino));
             } else {
-                settled(ino);
+                settled(ino, Kept::Size);
             }
             result = result.and(dropped);
         }
@@ -322,7 +323,7 @@ mod tests {
     fn without_a_session_there_is_nothing_to_push_or_drop() {
         let cache = FuseCache::new();
         cache.push_dirty(&[Ino::ROOT]).unwrap();
-        cache.invalidate(&[Ino::ROOT], &|_| ()).unwrap();
+        cache.invalidate(&[Ino::ROOT], &|_, _| ()).unwrap();
         let mut done = false;
         cache.paused(&mut || done = true);
         assert!(done);

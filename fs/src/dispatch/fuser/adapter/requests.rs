@@ -306,8 +306,8 @@ impl Filesystem for Adapter {
         let from_cache = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let append = !from_cache && flags.0 & libc::O_APPEND != 0;
         let written = self.run("write", node, |fs| {
-            let unsettled = fs.is_unsettled(ino);
-            if unsettled && from_cache {
+            let unsettled = fs.unsettled(ino);
+            if unsettled.pages && from_cache {
                 // Belongs to the state that was left.
                 return Ok(());
             }
@@ -315,7 +315,7 @@ impl Filesystem for Adapter {
                 offset,
                 data,
                 // Otherwise the kernel knows the end: several requests of one write come at once.
-                append: append && unsettled,
+                append: append && unsettled.size,
                 kill_set_id: write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID),
             };
             fs.write(ino, write)
