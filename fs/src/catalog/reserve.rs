@@ -163,10 +163,16 @@ mod tests {
     fn only_what_removes_and_adds_nothing_may_have_it() {
         use crate::id::{Ino, LayerId, ObjectId};
         let (ino, layer) = (Ino(7), LayerId(1));
-        let times = Row::PutInode {
+        // An unlinked directory of an older layer leaves nothing else to write when it goes.
+        let ended = Row::PutInode {
             ino,
             layer,
             row: None,
+        };
+        let usage = Row::AddUsage {
+            layer,
+            bytes: -4096,
+            inodes: -1,
         };
         let gone = Row::PutEntry {
             parent: ino,
@@ -186,9 +192,9 @@ mod tests {
             }
             only_removes(&change)
         };
-        assert!(of(&[&gone]) && of(&[&times, &gone]));
+        assert!(of(&[&gone]) && of(&[&usage, &gone]) && of(&[&ended]));
         assert!(of(&[&Row::DoomObject { id: ObjectId(1) }]));
         // Removes nothing; adds as well.
-        assert!(!of(&[&times]) && !of(&[&gone, &object]) && !of(&[]));
+        assert!(!of(&[&usage]) && !of(&[&gone, &object]) && !of(&[]));
     }
 }
