@@ -11,12 +11,6 @@ use crate::lock::{Mutex, rank};
 
 const SHARDS: usize = 16;
 
-#[derive(Clone, Copy, Default)]
-struct Refs {
-    lookups: u64,
-    writers: u64,
-}
-
 fn shard(ino: Ino) -> usize {
     usize::try_from(ino.0 % SHARDS as u64).unwrap_or(0)
 }
@@ -24,77 +18,71 @@ fn shard(ino: Ino) -> usize {
 /// References by inode number. They outlive a rollback, as the kernel's do.
 #[derive(Default)]
 pub(super) struct KernelRefs {
-    shards: [Mutex<{ rank::LEAF }, HashMap<Ino, Refs>>; SHARDS],
+    lookups: [Mutex<{ rank::LEAF }, HashMap<Ino, u64>>; SHARDS],
+    /// Files open for writing, apart from the rest: a snapshot asks for them, and must not look at
+    /// every inode that the kernel knows.
+    writers: Mutex<{ rank::LEAF }, HashMap<Ino, u64>>,
+}
+
+/// Takes `count` away; true when nothing is left.
+fn give_back(counts: &mut HashMap<Ino, u64>, ino: Ino, count: u64) -> bool {
+    match counts.get_mut(&ino) {
+        Some(left) if *left > count => {
+            *left -= count;
+            false
+        }
+        _ => {
+            counts.remove(&ino);
+            true
+        }
+    }
 }
 
 impl KernelRefs {
-    fn with<T>(&self, ino: Ino, act: impl FnOnce(&mut Refs) -> T) -> T {
-        let mut shard = self.shards[shard(ino)].lock();
-        let refs = shard.entry(ino).or_default();
-        let result = act(refs);
-        if refs.lookups == 0 && refs.writers == 0 {
-            shard.remove(&ino);
-        }
-        result
-    }
-
     pub(super) fn looked_up(&self, ino: Ino) {
-        self.with(ino, |refs| refs.lookups += 1);
+        *self.lookups[shard(ino)].lock().entry(ino).or_default() += 1;
     }
 
     /// Returns references; true when none is left.
     pub(super) fn forget(&self, ino: Ino, count: u64) -> bool {
-        self.with(ino, |refs| {
-            refs.lookups = refs.lookups.saturating_sub(count);
-            refs.lookups == 0
-        })
+        give_back(&mut self.lookups[shard(ino)].lock(), ino, count)
     }
 
     pub(super) fn opened_for_write(&self, ino: Ino) {
-        self.with(ino, |refs| refs.writers += 1);
+        *self.writers.lock().entry(ino).or_default() += 1;
     }
 
     /// Closes a writer; true when it was the last.
     pub(super) fn closed_for_write(&self, ino: Ino) -> bool {
-        self.with(ino, |refs| {
-            refs.writers = refs.writers.saturating_sub(1);
-            refs.writers == 0
-        })
+        give_back(&mut self.writers.lock(), ino, 1)
     }
 
     pub(super) fn is_referenced(&self, ino: Ino) -> bool {
-        let shard = self.shards[shard(ino)].lock();
-        shard.get(&ino).is_some_and(|refs| refs.lookups > 0)
+        self.lookups[shard(ino)].lock().contains_key(&ino)
     }
 
     pub(super) fn writers(&self) -> Vec<Ino> {
-        self.collect(|refs| refs.writers > 0)
+        self.writers.lock().keys().copied().collect()
     }
 
     pub(super) fn all(&self) -> Vec<Ino> {
-        self.collect(|_| true)
-    }
-
-    fn collect(&self, keep: impl Fn(&Refs) -> bool) -> Vec<Ino> {
-        let mut found = Vec::new();
-        for shard in &self.shards {
-            let shard = shard.lock();
-            found.extend(
-                shard
-                    .iter()
-                    .filter(|(_, refs)| keep(refs))
-                    .map(|(&ino, _)| ino),
-            );
+        let mut found = self.writers();
+        for shard in &self.lookups {
+            found.extend(shard.lock().keys());
         }
+        found.sort_unstable();
+        found.dedup();
         found
     }
 
     /// Drops everything and returns what was referenced.
     pub(super) fn clear(&self) -> Vec<Ino> {
-        let mut found = Vec::new();
-        for shard in &self.shards {
+        let mut found: Vec<Ino> = self.writers.lock().drain().map(|(ino, _)| ino).collect();
+        for shard in &self.lookups {
             found.extend(shard.lock().drain().map(|(ino, _)| ino));
         }
+        found.sort_unstable();
+        found.dedup();
         found
     }
 }
@@ -161,5 +149,28 @@ impl View {
     #[must_use]
     pub fn is_attached(&self) -> bool {
         !self.transports.attached.lock().is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lookups_and_writers_are_counted_apart() {
+        let refs = KernelRefs::default();
+        refs.looked_up(Ino(2));
+        refs.looked_up(Ino(2));
+        refs.opened_for_write(Ino(2));
+        refs.opened_for_write(Ino(3));
+        assert!(!refs.is_referenced(Ino(3)));
+        assert_eq!(refs.all(), [Ino(2), Ino(3)]);
+        assert!(!refs.forget(Ino(2), 1));
+        assert!(refs.forget(Ino(2), 1) && !refs.is_referenced(Ino(2)));
+        assert!(refs.closed_for_write(Ino(3)));
+        assert_eq!(refs.writers(), [Ino(2)]);
+        assert!(refs.forget(Ino(2), 5), "more than there were");
+        assert_eq!(refs.clear(), [Ino(2)]);
+        assert!(refs.all().is_empty());
     }
 }
