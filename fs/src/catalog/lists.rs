@@ -25,6 +25,8 @@ pub(crate) struct WorkspaceRecord {
     pub(crate) created_at: i64,
     pub(crate) forked_from: Option<SnapshotId>,
     pub(crate) bytes: u64,
+    /// The snapshot that its live layer was made on.
+    pub(crate) parent: Option<SnapshotId>,
 }
 
 /// A row of `snapshot` with what belongs to it.
@@ -103,7 +105,8 @@ pub(super) fn summary(connection: &Connection) -> Result<Summary, CatalogError> 
 /// Workspaces that were not deleted.
 macro_rules! workspaces {
     () => {
-        "SELECT w.id, w.name, w.layer, w.created_at, w.forked_from, l.bytes FROM workspace w \
+        "SELECT w.id, w.name, w.layer, w.created_at, w.forked_from, l.bytes, \
+         (SELECT p.id FROM snapshot p WHERE p.layer = l.parent) FROM workspace w \
          JOIN layer l ON l.id = w.layer WHERE w.deleted_at IS NULL"
     };
 }
@@ -182,7 +185,10 @@ impl Catalog {
                 [],
                 workspace_record,
             ),
-            Some(name) => self.collect(
+            // Asked before everything that is done with a workspace: the writer knows the answer
+            // where a reader would have to read again what the last commit changed.
+            Some(name) => collect(
+                &self.quickest(),
                 concat!(workspaces!(), " AND w.name = ?1"),
                 [name],
                 workspace_record,
@@ -195,20 +201,6 @@ impl Catalog {
         let sql = "SELECT count(*) FROM snapshot WHERE workspace = ?1";
         let found = self.collect(sql, [int(id.0)], |row| unsigned(row, 0))?;
         Ok(found.first().copied().unwrap_or(0))
-    }
-
-    /// The snapshot that a layer was made on.
-    pub(crate) fn snapshot_below(
-        &self,
-        layer: LayerId,
-    ) -> Result<Option<SnapshotId>, CatalogError> {
-        let during = "looking up what a layer was made on";
-        let sql = "SELECT p.id FROM layer l JOIN snapshot p ON p.layer = l.parent WHERE l.id = ?1";
-        let found = self.collect(sql, [int(layer.0)], |row| {
-            row.get::<_, String>(0)
-                .map_err(CatalogError::during(during))
-        })?;
-        Ok(found.first().and_then(|id| SnapshotId::parse(id)))
     }
 
     /// Whether an object belongs to a layer (and not to nobody, after a crash).
@@ -337,32 +329,44 @@ impl Catalog {
         params: impl rusqlite::Params,
         read: impl Fn(&SqlRow<'_>) -> Result<T, CatalogError>,
     ) -> Result<Vec<T>, CatalogError> {
-        let during = "reading a list";
-        let reader = self.reader();
-        let mut statement = reader
-            .prepare_cached(sql)
-            .map_err(CatalogError::during(during))?;
-        let mut rows = statement
-            .query(params)
-            .map_err(CatalogError::during(during))?;
-        let mut found = Vec::new();
-        while let Some(row) = rows.next().map_err(CatalogError::during(during))? {
-            found.push(read(row)?);
-        }
-        Ok(found)
+        collect(&self.reader(), sql, params, read)
     }
+}
+
+fn collect<T>(
+    connection: &Connection,
+    sql: &str,
+    params: impl rusqlite::Params,
+    read: impl Fn(&SqlRow<'_>) -> Result<T, CatalogError>,
+) -> Result<Vec<T>, CatalogError> {
+    let during = "reading a list";
+    let mut statement = connection
+        .prepare_cached(sql)
+        .map_err(CatalogError::during(during))?;
+    let mut rows = statement
+        .query(params)
+        .map_err(CatalogError::during(during))?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next().map_err(CatalogError::during(during))? {
+        found.push(read(row)?);
+    }
+    Ok(found)
 }
 
 fn workspace_record(row: &SqlRow<'_>) -> Result<WorkspaceRecord, CatalogError> {
     let during = "reading a workspace";
-    let forked_from: Option<String> = row.get(4).map_err(CatalogError::during(during))?;
+    let snapshot = |at| {
+        let id: Option<String> = row.get(at).map_err(CatalogError::during(during))?;
+        Ok::<_, CatalogError>(id.and_then(|id| SnapshotId::parse(&id)))
+    };
     Ok(WorkspaceRecord {
         id: WorkspaceId(unsigned(row, 0)?),
         name: row.get(1).map_err(CatalogError::during(during))?,
         layer: LayerId(unsigned(row, 2)?),
         created_at: row.get(3).map_err(CatalogError::during(during))?,
-        forked_from: forked_from.and_then(|id| SnapshotId::parse(&id)),
+        forked_from: snapshot(4)?,
         bytes: unsigned(row, 5)?,
+        parent: snapshot(6)?,
     })
 }
 

@@ -216,6 +216,11 @@ impl Catalog {
         size_on_disk(&self.path)
     }
 
+    /// The writer if nobody is using it, otherwise a reader.
+    fn quickest(&self) -> MutexGuard<'_, Connection> {
+        self.writer.try_lock().unwrap_or_else(|| self.reader())
+    }
+
     fn reader(&self) -> MutexGuard<'_, Connection> {
         for reader in &self.readers {
             if let Some(reader) = reader.try_lock() {

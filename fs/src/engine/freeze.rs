@@ -36,6 +36,14 @@ impl SnapshotSpec {
     }
 }
 
+/// A layer that was frozen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Frozen {
+    pub(crate) layer: LayerId,
+    /// Nanoseconds since the epoch.
+    pub(crate) created_at: i64,
+}
+
 /// Why a layer could not be frozen. Nothing was changed, except after [`FreezeError::Sync`].
 #[derive(Debug, Error)]
 pub enum FreezeError {
@@ -104,18 +112,30 @@ pub(crate) fn now_ns() -> i64 {
         .saturating_add(i64::from(now.nanos))
 }
 
+/// Freezes a live layer under a snapshot and gives the workspace a new one on `parent`; returns the
+/// new one as well. The caller sees to it that nobody is writing to the layer.
+fn replace(
+    core: &Core,
+    spec: &SnapshotSpec,
+    layer: LayerId,
+    parent: LayerId,
+) -> Result<(Frozen, LayerId), FreezeError> {
+    let (new, created_at) = (core.numbers.layer(), now_ns());
+    // First, or somebody could find the workspace and not its layer.
+    core.layers.add(new, Some(parent))?;
+    core.catalog
+        .apply(&freeze_rows(spec, layer, parent, new, created_at))?;
+    Ok((Frozen { layer, created_at }, new))
+}
+
 /// Freezes the live layer of a workspace that has no view, and so nobody writing to it.
 pub(crate) fn freeze_closed(
     core: &Core,
     spec: &SnapshotSpec,
     layer: LayerId,
     parent: LayerId,
-) -> Result<(), FreezeError> {
-    let new = core.numbers.layer();
-    core.layers.add(new, Some(parent))?;
-    Ok(core
-        .catalog
-        .apply(&freeze_rows(spec, layer, parent, new, now_ns()))?)
+) -> Result<Frozen, FreezeError> {
+    replace(core, spec, layer, parent).map(|(frozen, _)| frozen)
 }
 
 /// After the freeze: durability if asked for, and the final figure of how long it took.
@@ -153,31 +173,25 @@ impl View {
             .map_err(FreezeError::PushDirty)
     }
 
-    /// Freezes the live layer under a snapshot; the view goes on with a new one. Returns the
-    /// frozen layer.
-    pub(crate) fn freeze(&self, spec: &SnapshotSpec) -> Result<LayerId, FreezeError> {
+    /// Freezes the live layer under a snapshot; the view goes on with a new one.
+    pub(crate) fn freeze(&self, spec: &SnapshotSpec) -> Result<Frozen, FreezeError> {
         self.push_dirty()?;
         let _gate = self.gate.write();
         let epoch = self.epoch();
-        let (layer, new) = (epoch.layer(), self.core.numbers.layer());
-        // First, or somebody could find the workspace and not its layer.
-        self.core.layers.add(new, Some(layer))?;
-        self.core
-            .catalog
-            .apply(&freeze_rows(spec, layer, layer, new, now_ns()))?;
+        let layer = epoch.layer();
+        let (frozen, new) = replace(&self.core, spec, layer, layer)?;
         epoch
             .layer
             .store(new.0, std::sync::atomic::Ordering::Release);
-        Ok(layer)
+        Ok(frozen)
     }
 
-    /// Freezes the live layer under a snapshot and continues on `target`, a frozen layer. Returns
-    /// the layer that was left.
+    /// Freezes the live layer under a snapshot and continues on `target`, a frozen layer.
     pub(crate) fn roll_back(
         &self,
         spec: &SnapshotSpec,
         target: LayerId,
-    ) -> Result<LayerId, FreezeError> {
+    ) -> Result<Frozen, FreezeError> {
         self.push_dirty()?;
         let mut swapped = None;
         self.transports
@@ -185,30 +199,26 @@ impl View {
         let Some(swapped) = swapped else {
             return Err(FreezeError::Invalidate(std::io::ErrorKind::Other.into()));
         };
-        let (left, known) = swapped?;
+        let (frozen, known) = swapped?;
         // Outside the gate: invalidating waits for pages whose requests wait at the gate.
         let told = self
             .transports
             .each(|cache| cache.invalidate(&known, &|ino, kept| self.left.settled(ino, kept)));
         self.left.all_settled();
         told.map_err(FreezeError::Invalidate)?;
-        Ok(left)
+        Ok(frozen)
     }
 
     /// Goes over to another layer while no request is being served, so that no answer mixes both
-    /// states. Returns the layer that was left and the inodes that the kernel knows.
+    /// states. Returns the inodes that the kernel knows as well.
     fn swap(
         &self,
         spec: &SnapshotSpec,
         target: LayerId,
-    ) -> Result<(LayerId, Vec<Ino>), FreezeError> {
+    ) -> Result<(Frozen, Vec<Ino>), FreezeError> {
         let _gate = self.gate.write();
-        let (epoch, new) = (self.epoch(), self.core.numbers.layer());
-        let layer = epoch.layer();
-        self.core.layers.add(new, Some(target))?;
-        self.core
-            .catalog
-            .apply(&freeze_rows(spec, layer, target, new, now_ns()))?;
+        let epoch = self.epoch();
+        let (frozen, new) = replace(&self.core, spec, epoch.layer(), target)?;
         let mut known = self.kernel.all();
         let removed = |ino: &&Ino| {
             epoch.nodes.get(**ino).is_ok_and(|node| {
@@ -220,6 +230,6 @@ impl View {
         self.left.leave(&known, &removed);
         known.push(Ino::ROOT);
         *self.epoch.write() = Epoch::new(new);
-        Ok((layer, known))
+        Ok((frozen, known))
     }
 }

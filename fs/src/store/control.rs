@@ -24,12 +24,34 @@ pub(super) type ControlMutex = Mutex<{ rank::CONTROL }, Control>;
 #[derive(Default)]
 pub(super) struct Controls {
     workspaces: Mutex<{ rank::LEAF }, HashMap<WorkspaceId, Arc<ControlMutex>>>,
+    /// Whose name a name was when it was last used. Saves asking the catalog, which says in the end
+    /// whether it still holds.
+    names: Mutex<{ rank::LEAF }, HashMap<String, WorkspaceId>>,
     frozen: Mutex<{ rank::LEAF }, HashMap<SnapshotId, Weak<View>>>,
 }
 
 impl Controls {
     pub(super) fn of(&self, id: WorkspaceId) -> Arc<ControlMutex> {
         self.workspaces.lock().entry(id).or_default().clone()
+    }
+
+    /// The workspace that had a name when it was last used.
+    pub(super) fn last_known(&self, name: &str) -> Option<WorkspaceId> {
+        self.names.lock().get(name).copied()
+    }
+
+    /// A workspace has a name.
+    pub(super) fn note(&self, name: &str, id: WorkspaceId) {
+        let mut names = self.names.lock();
+        if names.get(name) != Some(&id) {
+            names.insert(name.to_owned(), id);
+        }
+    }
+
+    /// A workspace was deleted. Whoever waits for its mutex has it still.
+    pub(super) fn forget(&self, name: &str, id: WorkspaceId) {
+        self.names.lock().remove(name);
+        self.workspaces.lock().remove(&id);
     }
 
     /// The views of workspaces that are open now.

@@ -53,10 +53,10 @@ impl Store {
         let (kept, elapsed_us) = self.with_control(workspace, |record, control| {
             let spec = new_spec(record, &options, Some("rollback"), started)?;
             match &control.view {
-                Some(view) => view.roll_back(&spec, target.layer).map(drop),
+                Some(view) => view.roll_back(&spec, target.layer),
                 None => freeze_closed(&self.core, &spec, record.layer, target.layer),
             }
-            .and_then(|()| finish(&self.core, &spec))
+            .and_then(|_| finish(&self.core, &spec))
             .map(|elapsed_us| (spec.id, elapsed_us))
             .map_err(|source| RollbackError::Freeze {
                 workspace: record.name.clone(),

@@ -5,7 +5,7 @@ use std::time::Instant;
 use thiserror::Error;
 
 use super::control::Control;
-use super::types::{SnapshotFilter, SnapshotInfo, SnapshotOptions};
+use super::types::{Fidelity, SnapshotFilter, SnapshotInfo, SnapshotOptions, rfc3339};
 use super::{Store, WorkspaceError};
 use crate::catalog::{CatalogError, SnapshotQuery, WorkspaceRecord};
 use crate::engine::{FreezeError, SnapshotSpec, finish, freeze_closed};
@@ -126,30 +126,23 @@ impl Store {
         };
         let frozen = match &control.view {
             Some(view) => view.freeze(&spec),
-            None => {
-                freeze_closed(&self.core, &spec, record.layer, record.layer).map(|()| record.layer)
-            }
+            None => freeze_closed(&self.core, &spec, record.layer, record.layer),
         };
-        frozen.map_err(failed)?;
+        let frozen = frozen.map_err(failed)?;
         let elapsed_us = finish(&self.core, &spec).map_err(failed)?;
-        let mut info = self.find_by_id(&spec.id)?;
-        info.elapsed_us = elapsed_us;
-        Ok(info)
-    }
-
-    fn find_by_id(&self, id: &SnapshotId) -> Result<SnapshotInfo, CatalogError> {
-        let query = SnapshotQuery {
-            id_prefix: Some(id.as_str()),
-            ..SnapshotQuery::default()
-        };
-        let found = self
-            .core
-            .catalog
-            .snapshots(&query)?
-            .pop()
-            .map(SnapshotInfo::from);
-        found.ok_or_else(|| CatalogError::Damaged {
-            what: format!("snapshot {id} has no row"),
+        Ok(SnapshotInfo {
+            id: spec.id,
+            workspace: record.name.clone(),
+            name: spec.name,
+            message: spec.message,
+            labels: spec.labels,
+            parent: record.parent.clone(),
+            created_at: rfc3339(frozen.created_at),
+            elapsed_us,
+            durable: spec.durable,
+            fidelity: Fidelity::Filesystem,
+            automatic: spec.automatic.map(str::to_owned),
+            layer: frozen.layer,
         })
     }
 

@@ -203,11 +203,7 @@ pub(crate) fn rfc3339(ns: i64) -> String {
 }
 
 impl WorkspaceInfo {
-    pub(super) fn new(
-        record: WorkspaceRecord,
-        snapshot_count: u64,
-        parent: Option<SnapshotId>,
-    ) -> Self {
+    pub(super) fn new(record: WorkspaceRecord, snapshot_count: u64) -> Self {
         Self {
             id: record.id,
             name: record.name,
@@ -216,7 +212,7 @@ impl WorkspaceInfo {
             bytes: record.bytes,
             created_at: rfc3339(record.created_at),
             forked_from: record.forked_from,
-            parent,
+            parent: record.parent,
         }
     }
 }

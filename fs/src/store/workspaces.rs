@@ -199,8 +199,7 @@ impl Store {
 
     fn describe(&self, record: WorkspaceRecord) -> Result<WorkspaceInfo, CatalogError> {
         let snapshot_count = self.core.catalog.snapshot_count(record.id)?;
-        let parent = self.core.catalog.snapshot_below(record.layer)?;
-        Ok(WorkspaceInfo::new(record, snapshot_count, parent))
+        Ok(WorkspaceInfo::new(record, snapshot_count))
     }
 
     pub(super) fn workspace_record(&self, name: &str) -> Result<WorkspaceRecord, WorkspaceError> {
@@ -222,15 +221,21 @@ impl Store {
         name: &str,
         act: impl FnOnce(&WorkspaceRecord, &mut super::control::Control) -> Result<T, E>,
     ) -> Result<T, E> {
+        let mut id = match self.controls.last_known(name) {
+            Some(id) => id,
+            None => self.workspace_record(name)?.id,
+        };
         loop {
-            let id = self.workspace_record(name)?.id;
             let control = self.controls.of(id);
             let mut control = control.lock();
-            // While this waited it may have been deleted or renamed, and its layer has moved on.
+            // Only now: while this waited the workspace may have been deleted or renamed, and its
+            // layer has moved on.
             let record = self.workspace_record(name)?;
             if record.id == id && !control.deleted {
+                self.controls.note(name, id);
                 return act(&record, &mut control);
             }
+            id = record.id;
         }
     }
 
@@ -276,6 +281,7 @@ impl Store {
             change.push(Row::DoomLayer { id: record.layer });
             self.core.catalog.apply(&change)?;
             control.deleted = true;
+            self.controls.forget(name, record.id);
             self.core.release_later();
             Ok(())
         })
