@@ -111,6 +111,9 @@ macro_rules! workspaces {
     };
 }
 
+/// The one of a name.
+pub(super) const WORKSPACE_BY_NAME: &str = concat!(workspaces!(), " AND w.name = ?1");
+
 impl Catalog {
     /// Identity and counts.
     pub(crate) fn summary(&self) -> Result<Summary, CatalogError> {
@@ -189,7 +192,7 @@ impl Catalog {
             // where a reader would have to read again what the last commit changed.
             Some(name) => collect(
                 &self.quickest(),
-                concat!(workspaces!(), " AND w.name = ?1"),
+                WORKSPACE_BY_NAME,
                 [name],
                 workspace_record,
             ),

@@ -275,6 +275,10 @@ fn connect(path: &Path, access: OpenFlags) -> Result<Connection, CatalogError> {
     connection
         .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
         .map_err(CatalogError::during(during))?;
+    // Or a statement that could use a partial index is planned anew for each value bound to it.
+    connection
+        .set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)
+        .map_err(CatalogError::during(during))?;
     connection
         .busy_timeout(Duration::from_secs(10))
         .and_then(|()| connection.pragma_update(None, "mmap_size", 1_i64 << 36))
@@ -301,3 +305,25 @@ fn format(connection: &Connection) -> Result<u32, CatalogError> {
 
 /// The catalog shared by everything in a store.
 pub(crate) type SharedCatalog = Arc<Catalog>;
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::StatementStatus;
+
+    use super::*;
+
+    #[test]
+    fn a_statement_is_planned_once_whatever_is_bound_to_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("catalog.db");
+        Catalog::create(&path, "0", 0).unwrap();
+        let catalog = Catalog::open(&path).unwrap();
+        for name in ["a", "b", "c"] {
+            assert!(catalog.workspaces(Some(name)).unwrap().is_empty());
+        }
+        let writer = catalog.writer.lock();
+        let statement = writer.prepare_cached(lists::WORKSPACE_BY_NAME).unwrap();
+        assert!(statement.get_status(StatementStatus::Run) >= 3);
+        assert_eq!(statement.get_status(StatementStatus::RePrepare), 0);
+    }
+}
