@@ -3,15 +3,17 @@
 //! Every case damages a copy of the same store with SQL (or at its files) while it is open, and
 //! looks for one problem among those reported; damage often has several consequences.
 
+mod common;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use floe_fs::attr::FileKind;
-use floe_fs::dispatch::{Caller, Dispatch, NewNode, RenameFlags, Write, XattrMode};
-use floe_fs::id::{Ino, LayerId, WorkspaceName};
-use floe_fs::{ForkSource, Problem, Store, Table, View};
+use floe_fs::dispatch::{Dispatch, RenameFlags, XattrMode};
+use floe_fs::id::{Ino, LayerId};
+use floe_fs::{ForkSource, Problem, Store, Table};
 
-const ROOT_USER: Caller = Caller { uid: 0, gid: 0 };
+use common::{ROOT_USER, make, name, new_store, write};
 
 /// A store with a bit of everything, closed. Layer `base` is frozen, on it are the live layer
 /// `live` of the workspace "w", and that of its fork.
@@ -26,38 +28,11 @@ struct Fixture {
     link: Ino,
 }
 
-fn make(view: &View, parent: Ino, name: &str, kind: FileKind) -> Ino {
-    let node = NewNode {
-        kind,
-        perm: 0o755,
-        umask: 0,
-        rdev: 0,
-        target: if kind == FileKind::Symlink {
-            b"to"
-        } else {
-            b""
-        },
-    };
-    let made = view.make(ROOT_USER, parent, name.as_bytes(), node);
-    made.unwrap().ino
-}
-
-fn write(view: &View, ino: Ino, offset: u64, data: &[u8]) {
-    let write = Write {
-        offset,
-        data,
-        append: false,
-        kill_set_id: false,
-    };
-    view.write(ino, write).unwrap();
-}
-
 fn fixture() -> Fixture {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
-    Store::init(&path).unwrap();
-    let store = Store::open(&path).unwrap();
-    let info = store.create_workspace(&WorkspaceName::parse("w").unwrap());
+    let store = new_store(&path);
+    let info = store.create_workspace(&name("w"));
     let base = info.unwrap().layer;
     let view = store.open_live("w").unwrap();
     let directory = make(&view, Ino::ROOT, "directory", FileKind::Directory);
@@ -72,9 +47,8 @@ fn fixture() -> Fixture {
     view.link(small, inner, b"other").unwrap();
     let set = view.setxattr(ROOT_USER, small, b"user.a", b"1", XattrMode::Set);
     set.unwrap();
-    let fork = WorkspaceName::parse("fork").unwrap();
     store
-        .fork(&ForkSource::Workspace("w".into()), &[fork])
+        .fork(&ForkSource::Workspace("w".into()), &[name("fork")])
         .unwrap();
     let live = store.workspace("w").unwrap().layer;
     write(&view, large, 200_000, b"changed");

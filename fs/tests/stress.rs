@@ -7,6 +7,7 @@
 //!
 //! `FLOE_STRESS_SECONDS` makes the runs longer than the few seconds that they take.
 
+mod common;
 mod stress {
     pub mod support;
     pub mod worker;
@@ -16,10 +17,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use floe_fs::attr::FileKind;
-use floe_fs::dispatch::{Dispatch, Write};
+use floe_fs::dispatch::Dispatch;
 use floe_fs::id::{Ino, SnapshotId};
 use floe_fs::{ForkSource, SnapshotOptions, Store, View};
 
+use common::{append, make, name, write};
 use stress::support::*;
 use stress::worker::Worker;
 
@@ -159,11 +161,7 @@ fn a_snapshot_is_a_cut_through_what_eight_writers_do() {
     let store = open_store(&dir.path().join("s"));
     let view = store.open_live("w").unwrap();
     let files: Vec<Ino> = (0..THREADS)
-        .map(|n| {
-            let name = format!("{n}");
-            let made = view.make(CALLER, Ino::ROOT, name.as_bytes(), node(FileKind::File));
-            made.unwrap().ino
-        })
+        .map(|n| make(&view, Ino::ROOT, &n.to_string(), FileKind::File))
         .collect();
     let published: Vec<AtomicU64> = (0..THREADS).map(|_| AtomicU64::new(0)).collect();
     let stop = AtomicBool::new(false);
@@ -176,13 +174,7 @@ fn a_snapshot_is_a_cut_through_what_eight_writers_do() {
                 while !stop.load(Ordering::Relaxed) {
                     number += 1;
                     watchdog.at("append");
-                    let write = Write {
-                        offset: 0,
-                        data: &number.to_le_bytes(),
-                        append: true,
-                        kill_set_id: false,
-                    };
-                    view.write(*file, write).unwrap();
+                    append(view, *file, &number.to_le_bytes());
                     published.store(number, Ordering::SeqCst);
                 }
             });
@@ -232,14 +224,11 @@ fn no_snapshot_shows_a_later_file_without_the_earlier_write() {
     let dir = tempfile::tempdir().unwrap();
     let store = open_store(&dir.path().join("s"));
     let view = store.open_live("w").unwrap();
-    let make = |name: &str, kind| {
-        let made = view.make(CALLER, Ino::ROOT, name.as_bytes(), node(kind));
-        made.unwrap().ino
-    };
+    let make_top = |name: &str, kind| make(&view, Ino::ROOT, name, kind);
     let pairs: Vec<(Ino, Ino)> = (0..THREADS)
         .map(|n| {
-            let file = make(&format!("log{n}"), FileKind::File);
-            (file, make(&format!("dir{n}"), FileKind::Directory))
+            let file = make_top(&format!("log{n}"), FileKind::File);
+            (file, make_top(&format!("dir{n}"), FileKind::Directory))
         })
         .collect();
     let stop = AtomicBool::new(false);
@@ -252,17 +241,10 @@ fn no_snapshot_shows_a_later_file_without_the_earlier_write() {
                 while !stop.load(Ordering::Relaxed) {
                     number += 1;
                     watchdog.at("write");
-                    let write = Write {
-                        offset: 0,
-                        data: &number.to_le_bytes(),
-                        append: false,
-                        kill_set_id: false,
-                    };
-                    view.write(log, write).unwrap();
+                    write(view, log, 0, &number.to_le_bytes());
                     watchdog.at("make");
-                    let name = number.to_string();
-                    let made = view.make(CALLER, directory, name.as_bytes(), node(FileKind::File));
-                    view.forget(made.unwrap().ino, 1);
+                    let made = make(view, directory, &number.to_string(), FileKind::File);
+                    view.forget(made, 1);
                 }
             });
         }

@@ -1,54 +1,13 @@
 //! The engine through its trait of operations, without a mount.
 
-use std::path::Path;
-use std::sync::Arc;
+mod common;
 
 use floe_fs::attr::FileKind;
-use floe_fs::dispatch::{
-    Caller, Dispatch, Fallocate, NewNode, OpError, OpenMode, RenameFlags, SetAttr, Write,
-};
-use floe_fs::id::{Ino, WorkspaceName};
+use floe_fs::dispatch::{Dispatch, Fallocate, OpError, OpenMode, RenameFlags, SetAttr};
+use floe_fs::id::Ino;
 use floe_fs::{ForkSource, SnapshotOptions, Store, View};
 
-const ROOT_USER: Caller = Caller { uid: 0, gid: 0 };
-
-fn store(dir: &Path) -> Arc<Store> {
-    Store::init(dir).unwrap();
-    Store::open(dir).unwrap()
-}
-
-fn name(text: &str) -> WorkspaceName {
-    WorkspaceName::parse(text).unwrap()
-}
-
-fn node(kind: FileKind) -> NewNode<'static> {
-    NewNode {
-        kind,
-        perm: 0o644,
-        umask: 0,
-        rdev: 0,
-        target: b"",
-    }
-}
-
-fn make(view: &View, parent: Ino, name: &str, kind: FileKind) -> Ino {
-    view.make(ROOT_USER, parent, name.as_bytes(), node(kind))
-        .unwrap()
-        .ino
-}
-
-fn write(view: &View, ino: Ino, offset: u64, data: &[u8]) {
-    view.write(
-        ino,
-        Write {
-            offset,
-            data,
-            append: false,
-            kill_set_id: false,
-        },
-    )
-    .unwrap();
-}
+use common::{ROOT_USER, make, name, new_store, node, write};
 
 fn read(view: &View, ino: Ino) -> Vec<u8> {
     let size = usize::try_from(view.getattr(ino).unwrap().size).unwrap();
@@ -86,7 +45,7 @@ fn pattern(len: usize, seed: u64) -> Vec<u8> {
 #[test]
 fn a_snapshot_keeps_names_attributes_and_bytes_whatever_happens_after() {
     let dir = tempfile::tempdir().unwrap();
-    let store = store(&dir.path().join("s"));
+    let store = new_store(&dir.path().join("s"));
     store.create_workspace(&name("w")).unwrap();
     let view = store.open_live("w").unwrap();
     let sub = make(&view, Ino::ROOT, "sub", FileKind::Directory);
@@ -127,7 +86,7 @@ fn a_snapshot_keeps_names_attributes_and_bytes_whatever_happens_after() {
 fn forks_do_not_see_each_other_and_survive_reopening() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
-    let store = store(&path);
+    let store = new_store(&path);
     store.create_workspace(&name("w")).unwrap();
     let view = store.open_live("w").unwrap();
     let file = make(&view, Ino::ROOT, "f", FileKind::File);
@@ -158,7 +117,7 @@ fn forks_do_not_see_each_other_and_survive_reopening() {
 #[test]
 fn a_rollback_shows_the_old_state_and_keeps_the_new_one() {
     let dir = tempfile::tempdir().unwrap();
-    let store = store(&dir.path().join("s"));
+    let store = new_store(&dir.path().join("s"));
     store.create_workspace(&name("w")).unwrap();
     let view = store.open_live("w").unwrap();
     let kept = make(&view, Ino::ROOT, "kept", FileKind::File);
@@ -179,7 +138,7 @@ fn a_rollback_shows_the_old_state_and_keeps_the_new_one() {
 #[test]
 fn an_unlinked_file_lives_until_its_last_reference_is_returned() {
     let dir = tempfile::tempdir().unwrap();
-    let store = store(&dir.path().join("s"));
+    let store = new_store(&dir.path().join("s"));
     store.create_workspace(&name("w")).unwrap();
     let view = store.open_live("w").unwrap();
     let file = make(&view, Ino::ROOT, "f", FileKind::File);
@@ -204,7 +163,7 @@ fn an_unlinked_file_lives_until_its_last_reference_is_returned() {
 #[test]
 fn a_listing_ends_however_often_what_it_lists_is_renamed() {
     let dir = tempfile::tempdir().unwrap();
-    let store = store(&dir.path().join("s"));
+    let store = new_store(&dir.path().join("s"));
     store.create_workspace(&name("w")).unwrap();
     let view = store.open_live("w").unwrap();
     for file in ["a", "b", "c"] {
@@ -238,7 +197,7 @@ fn a_listing_ends_however_often_what_it_lists_is_renamed() {
 #[test]
 fn holes_stay_holes_through_copy_up() {
     let dir = tempfile::tempdir().unwrap();
-    let store = store(&dir.path().join("s"));
+    let store = new_store(&dir.path().join("s"));
     store.create_workspace(&name("w")).unwrap();
     let view = store.open_live("w").unwrap();
     let file = make(&view, Ino::ROOT, "f", FileKind::File);

@@ -8,12 +8,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use floe_fs::attr::FileKind;
-use floe_fs::dispatch::{Caller, Dispatch, NewNode};
-use floe_fs::id::{Ino, SnapshotId, WorkspaceName};
+use floe_fs::dispatch::Dispatch;
+use floe_fs::id::{Ino, SnapshotId};
 use floe_fs::{Store, View};
 
+use crate::common::{name, new_store};
+
 pub const THREADS: usize = 8;
-pub const CALLER: Caller = Caller { uid: 0, gid: 0 };
 /// Longer than any run; a deadlock ends then.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -76,29 +77,10 @@ impl Random {
     }
 }
 
-pub fn name(text: &str) -> WorkspaceName {
-    WorkspaceName::parse(text).unwrap()
-}
-
 pub fn open_store(dir: &Path) -> Arc<Store> {
-    Store::init(dir).unwrap();
-    let store = Store::open(dir).unwrap();
+    let store = new_store(dir);
     store.create_workspace(&name("w")).unwrap();
     store
-}
-
-pub fn node(kind: FileKind) -> NewNode<'static> {
-    NewNode {
-        kind,
-        perm: 0o755,
-        umask: 0,
-        rdev: 0,
-        target: if kind == FileKind::Symlink {
-            b"to"
-        } else {
-            b""
-        },
-    }
 }
 
 pub fn assert_sound(store: &Store) {

@@ -7,7 +7,8 @@ use floe_fs::dispatch::{
 };
 use floe_fs::id::Ino;
 
-use super::support::{CALLER, Random, Watchdog, node};
+use super::support::{Random, Watchdog};
+use crate::common::{ROOT_USER, node};
 
 /// One of the threads that do file operations, all on the same few paths.
 pub struct Worker<'a> {
@@ -89,7 +90,7 @@ impl Worker<'_> {
             0..20 => {
                 self.watchdog.at("make");
                 let kind = kinds[usize::try_from(self.random.below(4)).unwrap()];
-                view.make(CALLER, parent, &from, node(kind))
+                view.make(ROOT_USER, parent, &from, node(kind))
                     .map(|entry| made = Some(entry.ino))
             }
             20..30 => {
@@ -131,25 +132,25 @@ impl Worker<'_> {
                     size: Some(offset),
                     ..SetAttr::default()
                 };
-                view.setattr(CALLER, file, set).map(drop)
+                view.setattr(ROOT_USER, file, set).map(drop)
             }
             75..78 => {
                 self.watchdog.at("fallocate");
-                view.fallocate(CALLER, file, Fallocate::PunchHole, offset, 70_000)
+                view.fallocate(ROOT_USER, file, Fallocate::PunchHole, offset, 70_000)
             }
             78..80 => {
                 self.watchdog.at("copy_range");
                 let target = self.held();
-                view.copy_range(CALLER, (file, 0), (target, offset), 10_000)
+                view.copy_range(ROOT_USER, (file, 0), (target, offset), 10_000)
                     .map(drop)
             }
             80..84 => {
                 self.watchdog.at("setxattr");
-                view.setxattr(CALLER, file, b"user.x", &from, XattrMode::Set)
+                view.setxattr(ROOT_USER, file, b"user.x", &from, XattrMode::Set)
             }
             84..86 => {
                 self.watchdog.at("removexattr");
-                view.removexattr(CALLER, file, b"user.x")
+                view.removexattr(ROOT_USER, file, b"user.x")
             }
             86..92 => {
                 self.watchdog.at("readdir");

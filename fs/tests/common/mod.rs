@@ -1,0 +1,62 @@
+//! What the tests of the engine share: a store with a workspace, and files in it.
+
+#![allow(dead_code, reason = "each test program uses some of it")]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use floe_fs::attr::FileKind;
+use floe_fs::dispatch::{Caller, Dispatch, NewNode, Write};
+use floe_fs::id::{Ino, WorkspaceName};
+use floe_fs::{Store, View};
+
+pub const ROOT_USER: Caller = Caller { uid: 0, gid: 0 };
+
+pub fn name(text: &str) -> WorkspaceName {
+    WorkspaceName::parse(text).unwrap()
+}
+
+pub fn new_store(dir: &Path) -> Arc<Store> {
+    Store::init(dir).unwrap();
+    Store::open(dir).unwrap()
+}
+
+/// A node to make; a symbolic link leads to `to`.
+pub fn node(kind: FileKind) -> NewNode<'static> {
+    NewNode {
+        kind,
+        perm: 0o755,
+        umask: 0,
+        rdev: 0,
+        target: if kind == FileKind::Symlink {
+            b"to"
+        } else {
+            b""
+        },
+    }
+}
+
+pub fn make(view: &View, parent: Ino, name: &str, kind: FileKind) -> Ino {
+    let made = view.make(ROOT_USER, parent, name.as_bytes(), node(kind));
+    made.unwrap().ino
+}
+
+pub fn write(view: &View, ino: Ino, offset: u64, data: &[u8]) {
+    let write = Write {
+        offset,
+        data,
+        append: false,
+        kill_set_id: false,
+    };
+    view.write(ino, write).unwrap();
+}
+
+pub fn append(view: &View, ino: Ino, data: &[u8]) {
+    let write = Write {
+        offset: 0,
+        data,
+        append: true,
+        kill_set_id: false,
+    };
+    view.write(ino, write).unwrap();
+}
