@@ -34,6 +34,7 @@ mod engine;
 pub mod id;
 mod layers;
 mod lock;
+mod private;
 mod store;
 #[allow(unsafe_code)]
 mod sys;

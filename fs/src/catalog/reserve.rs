@@ -5,15 +5,16 @@
 //! the disk is full; until the file has its space again, nothing that adds to the store is accepted,
 //! or it would take the room that the next removal needs.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::FallocateFlags;
 
 use crate::change::{Change, Row};
+use crate::private::open_private;
 
 /// What is kept back. Copying the log back into the database, which makes the log's own space
 /// free again, may need as much as a log has when that is due.
@@ -30,14 +31,7 @@ pub(super) struct Reserve {
 impl Reserve {
     /// Takes the space, if there is that much.
     pub(super) fn open(catalog: &Path) -> Self {
-        let opened = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(catalog.with_file_name("reserve"));
+        let opened = open_private(&catalog.with_file_name("reserve"));
         let mut reserve = Self {
             file: None,
             held: AtomicBool::new(true),

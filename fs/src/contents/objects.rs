@@ -13,6 +13,7 @@ use super::ContentsError;
 use super::dirty::Dirty;
 use crate::id::{Ino, ObjectId};
 use crate::lock::{Mutex, rank};
+use crate::private::open_private;
 
 /// Objects in one directory: directories stay small enough to be read at once.
 const FAN_OUT: u64 = 4096;
@@ -254,16 +255,7 @@ fn probe_reflink(dir: &Path) -> bool {
 }
 
 fn try_to_clone(from: &Path, to: &Path) -> io::Result<bool> {
-    let open = |path: &Path| {
-        OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(path)
-    };
-    let (from, to) = (open(from)?, open(to)?);
+    let (from, to) = (open_private(from)?, open_private(to)?);
     std::io::Write::write_all(&mut &from, &[1; 4096])?;
     Ok(rustix::fs::ioctl_ficlone(&to, &from).is_ok())
 }

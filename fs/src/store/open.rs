@@ -1,8 +1,8 @@
 //! Making, opening and inspecting a store.
 
-use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{DirBuilder, File, Permissions};
 use std::io::{self, Read};
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -24,6 +24,7 @@ use crate::engine::{now_ns, reap_unlinked, remove_doomed};
 use crate::id::LayerId;
 use crate::layers::{SharedLayers, TreeError};
 use crate::lock::{Mutex, RwLock};
+use crate::private::open_private;
 
 /// Name of the catalog file in a store.
 const CATALOG: &str = "catalog.db";
@@ -170,15 +171,7 @@ struct Lock {
 impl Lock {
     fn take(dir: &Path) -> Result<Self, OpenError> {
         let path = dir.join(LOCK);
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(&path)
-            .map_err(access("write to", &path))?;
+        let mut file = open_private(&path).map_err(access("write to", &path))?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {
