@@ -20,9 +20,10 @@ const REAP_BATCH: usize = 32;
 /// Corrections written in one transaction.
 const APPLY_BATCH: usize = 32;
 
-/// Files removed after one sync of the catalog, and how long they wait for others.
+/// Files removed after one sync of the catalog.
 const REMOVE_BATCH: usize = 1024;
-const REMOVE_DELAY: Duration = Duration::from_millis(20);
+/// How long corrections and removals wait for others of their kind.
+const DELAY: Duration = Duration::from_millis(20);
 
 /// The running thread. Dropping it finishes what is queued.
 pub(super) struct Chores {
@@ -60,20 +61,26 @@ impl Drop for Chores {
 
 fn run(core: &Core, receive: &Receiver<Chore>) {
     let mut held = None;
-    // Objects whose files are to be removed: one sync of the catalog serves many.
+    // What waits for more of its kind: one transaction, and one sync, serve many.
+    let mut corrections = Change::new();
     let mut unused = Vec::new();
     loop {
         let next = match held.take() {
             Some(chore) => Ok(chore),
-            None if unused.is_empty() => receive.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            None => receive.recv_timeout(REMOVE_DELAY),
+            None if unused.is_empty() && corrections.is_empty() => {
+                receive.recv().map_err(|_| RecvTimeoutError::Disconnected)
+            }
+            None => receive.recv_timeout(DELAY),
         };
-        let full = unused.len() >= REMOVE_BATCH;
-        if full || !matches!(next, Ok(Chore::Reap(..) | Chore::Apply(_))) {
+        let more = matches!(next, Ok(Chore::Reap(..) | Chore::Apply(_)));
+        if !more || corrections.len() >= APPLY_BATCH {
+            correct(core, &mut corrections);
+        }
+        if !more || unused.len() >= REMOVE_BATCH {
             remove_unused(core, &mut unused);
         }
         match next {
-            Ok(Chore::Apply(change)) => held = apply(core, change, receive),
+            Ok(Chore::Apply(change)) => corrections.append(change),
             Ok(Chore::Reap(view, ino)) => held = reap(&view, ino, receive, &mut unused),
             Ok(Chore::Release) => {
                 core.releasing.store(false, Ordering::Release);
@@ -92,27 +99,17 @@ fn run(core: &Core, receive: &Receiver<Chore>) {
     }
 }
 
+fn correct(core: &Core, corrections: &mut Change) {
+    if let Err(error) = core.catalog.apply(&std::mem::take(corrections)) {
+        tracing::warn!(%error, "a correction in the background was not written");
+    }
+}
+
 fn remove_unused(core: &Core, unused: &mut Vec<(Ino, ObjectId)>) {
     if let Err(error) = engine::remove(core, std::mem::take(unused)) {
         // They stay given up in the catalog; opening the store tries again.
         tracing::warn!(%error, "files of removed files stay on disk");
     }
-}
-
-/// Writes a correction together with those that wait behind it; returns what came after them.
-fn apply(core: &Core, mut change: Change, receive: &Receiver<Chore>) -> Option<Chore> {
-    let mut other = None;
-    while change.len() < APPLY_BATCH && other.is_none() {
-        match receive.try_recv() {
-            Ok(Chore::Apply(next)) => change.append(next),
-            Ok(next) => other = Some(next),
-            Err(_) => break,
-        }
-    }
-    if let Err(error) = core.catalog.apply(&change) {
-        tracing::warn!(%error, "a correction in the background was not written");
-    }
-    other
 }
 
 /// Reclaims an inode together with those that wait behind it; returns what came after them.
