@@ -160,17 +160,18 @@ pub enum Row {
     ReserveInos { below: u64 },
     /// Raises the mark below which object ids may have been handed out.
     ReserveObjects { below: u64 },
-    /// Adds a live layer, with its parent's totals.
+    /// Adds a live layer, with its parent's totals; of no workspace yet while an import fills it.
     AddLayer {
         id: LayerId,
         parent: Option<LayerId>,
+        workspace: Option<WorkspaceId>,
         created_at: i64,
     },
     /// Freezes a live layer.
     FreezeLayer { id: LayerId },
     /// Gives up a layer that nothing can reach.
     DoomLayer { id: LayerId },
-    /// Adds a workspace.
+    /// Adds a workspace; the layer is its own from then on.
     AddWorkspace {
         id: WorkspaceId,
         name: String,
@@ -178,7 +179,7 @@ pub enum Row {
         created_at: i64,
         forked_from: Option<SnapshotId>,
     },
-    /// Moves a workspace to another live layer.
+    /// Moves a workspace to another live layer, which is its own already.
     MoveWorkspace { id: WorkspaceId, layer: LayerId },
     /// Renames a workspace.
     RenameWorkspace { id: WorkspaceId, name: String },

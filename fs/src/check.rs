@@ -162,8 +162,14 @@ fn check_uses(
     report: &mut CheckReport,
 ) -> Result<(), CatalogError> {
     let mut taken = HashSet::new();
-    for LayerUse { name, layer, alive } in catalog.workspaces()? {
-        let workspace = name;
+    for found in catalog.workspaces()? {
+        check_owner(layers, &found, report);
+        let LayerUse {
+            name: workspace,
+            layer,
+            alive,
+            ..
+        } = found;
         match (alive, layer) {
             (true, None) => report.found(Problem::WorkspaceWithoutLayer { workspace }),
             (false, None) => {}
@@ -188,22 +194,42 @@ fn check_uses(
             }
         }
     }
-    for LayerUse { name, layer, alive } in catalog.snapshots()? {
+    for found in catalog.snapshots()? {
+        check_owner(layers, &found, report);
+        let LayerUse {
+            name: snapshot,
+            layer,
+            alive,
+            ..
+        } = found;
         let frozen = layer
             .and_then(|layer| layers.get(layer))
             .is_some_and(|found| found.is_frozen());
         if !frozen {
             report.found(Problem::SnapshotLayer {
-                snapshot: name.clone(),
+                snapshot: snapshot.clone(),
                 layer: id(layer.unwrap_or(0)),
             });
         }
         if !alive {
-            report.found(Problem::SnapshotWorkspace { snapshot: name });
+            report.found(Problem::SnapshotWorkspace { snapshot });
         }
     }
     for layer in &mut layers.all {
         layer.hidden |= layer.is_live() && !taken.contains(&layer.id);
     }
     Ok(())
+}
+
+/// Snapshots are found by the workspace that their layer names.
+fn check_owner(layers: &Layers, found: &LayerUse, report: &mut CheckReport) {
+    if let Some(layer) = found.layer
+        && !found.owned
+        && layers.get(layer).is_some()
+    {
+        report.found(Problem::LayerOwner {
+            layer: id(layer),
+            user: found.name.clone(),
+        });
+    }
 }

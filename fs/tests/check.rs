@@ -13,7 +13,7 @@ use floe_fs::dispatch::{Dispatch, RenameFlags, XattrMode};
 use floe_fs::id::{Ino, LayerId};
 use floe_fs::{ForkSource, Problem, Store, Table};
 
-use common::{ROOT_USER, make, name, new_store, write};
+use common::{ROOT_USER, copy_dir, make, name, new_store, write};
 
 /// A store with a bit of everything, closed. Layer `base` is frozen, on it are the live layer
 /// `live` of the workspace "w", and that of its fork.
@@ -79,25 +79,12 @@ fn fixture() -> Fixture {
     }
 }
 
-fn copy(from: &Path, to: &Path) {
-    std::fs::create_dir(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let target = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            copy(&entry.path(), &target);
-        } else {
-            std::fs::copy(entry.path(), target).unwrap();
-        }
-    }
-}
-
 impl Fixture {
     /// A copy of the store, open.
     fn open(&self) -> (tempfile::TempDir, PathBuf, Arc<Store>) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
-        copy(&self.dir.path().join("s"), &path);
+        copy_dir(&self.dir.path().join("s"), &path);
         let store = Store::open(&path).unwrap();
         (dir, path, store)
     }
@@ -168,6 +155,12 @@ fn damaged_layers_workspaces_and_snapshots_are_named() {
         f.after(&format!("UPDATE layer SET inodes = inodes - 1 WHERE id = {base}")),
         Problem::LayerInodes { layer, .. } if *layer == base
     );
+    for layer in [base, live] {
+        assert_finds!(
+            f.after(&format!("UPDATE layer SET workspace = 77 WHERE id = {layer}")),
+            Problem::LayerOwner { layer: found, .. } if *found == layer
+        );
+    }
     assert_finds!(
         f.after("UPDATE workspace SET layer = NULL WHERE name = 'w'"),
         Problem::WorkspaceWithoutLayer { workspace } if workspace == "w"

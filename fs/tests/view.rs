@@ -5,27 +5,9 @@ mod common;
 use floe_fs::attr::FileKind;
 use floe_fs::dispatch::{Dispatch, Fallocate, OpError, OpenMode, RenameFlags, SetAttr};
 use floe_fs::id::Ino;
-use floe_fs::{ForkSource, SnapshotOptions, Store, View};
+use floe_fs::{ForkSource, SnapshotFilter, SnapshotOptions, Store, View};
 
-use common::{ROOT_USER, make, name, new_store, node, write};
-
-fn read(view: &View, ino: Ino) -> Vec<u8> {
-    let size = usize::try_from(view.getattr(ino).unwrap().size).unwrap();
-    let mut out = Vec::new();
-    view.read(ino, 0, size, &mut out).unwrap();
-    out
-}
-
-fn list(view: &View, ino: Ino) -> Vec<String> {
-    let mut names = Vec::new();
-    view.readdir(ino, 2, false, &mut |entry| {
-        names.push(String::from_utf8_lossy(entry.name).into_owned());
-        true
-    })
-    .unwrap();
-    names.sort();
-    names
-}
+use common::{ROOT_USER, list, make, name, new_store, node, read, write};
 
 fn truncate(view: &View, ino: Ino, size: u64) {
     let set = SetAttr {
@@ -220,4 +202,35 @@ fn holes_stay_holes_through_copy_up() {
     assert_eq!(out, [0; 4]);
     view.open(file, OpenMode { write: true }).unwrap();
     view.release(file, OpenMode { write: true });
+}
+
+#[test]
+fn what_is_remembered_of_a_workspace_is_what_the_catalog_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = new_store(&dir.path().join("s"));
+    store.create_workspace(&name("w")).unwrap();
+    let snapshot = |workspace: &str| store.snapshot(workspace, &SnapshotOptions::default());
+    let first = snapshot("w").unwrap();
+    let second = snapshot("w").unwrap();
+    assert_eq!(second.parent.as_ref(), Some(&first.id));
+
+    store.rename_workspace("w", &name("v")).unwrap();
+    store.create_workspace(&name("w")).unwrap();
+    assert_eq!(snapshot("w").unwrap().parent, None);
+    let third = snapshot("v").unwrap();
+    assert_eq!(third.parent.as_ref(), Some(&second.id));
+    assert_eq!(third.workspace, "v");
+
+    store.rollback("v", first.id.as_str()).unwrap();
+    let fourth = snapshot("v").unwrap();
+    assert_eq!(fourth.parent.as_ref(), Some(&first.id));
+
+    store.delete_workspace("v").unwrap();
+    assert!(snapshot("v").is_err());
+    store.create_workspace(&name("v")).unwrap();
+    assert_eq!(snapshot("v").unwrap().parent, None);
+    let of_two = store.snapshots(&SnapshotFilter::default()).unwrap();
+    let parents: Vec<_> = of_two.iter().map(|found| found.parent.clone()).collect();
+    assert_eq!(parents[..2], [None, Some(first.id.clone())]);
+    assert!(store.check().unwrap().is_clean());
 }

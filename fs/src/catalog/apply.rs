@@ -195,9 +195,10 @@ fn apply_store_row(connection: &Connection, row: &Row) -> rusqlite::Result<usize
         Row::AddLayer {
             id,
             parent,
+            workspace,
             created_at,
         } => prepare(
-            "INSERT INTO layer SELECT ?1, ?2, ?3, ?4, \
+            "INSERT INTO layer SELECT ?1, ?2, ?5, ?3, ?4, \
              coalesce((SELECT bytes FROM layer WHERE id = ?2), 0), \
              coalesce((SELECT inodes FROM layer WHERE id = ?2), 0)",
         )?
@@ -205,7 +206,8 @@ fn apply_store_row(connection: &Connection, row: &Row) -> rusqlite::Result<usize
             int(id.0),
             parent.map(|p| int(p.0)),
             LIVE,
-            created_at
+            created_at,
+            workspace.map(|id| int(id.0)),
         ]),
         Row::FreezeLayer { id } => prepare("UPDATE layer SET state = ?2 WHERE id = ?1")?
             .execute(params![int(id.0), FROZEN]),
@@ -217,13 +219,17 @@ fn apply_store_row(connection: &Connection, row: &Row) -> rusqlite::Result<usize
             layer,
             created_at,
             forked_from,
-        } => prepare("INSERT INTO workspace VALUES (?1,?2,?3,?4,NULL,?5)")?.execute(params![
-            int(id.0),
-            name,
-            int(layer.0),
-            created_at,
-            forked_from.as_ref().map(|id| id.as_str()),
-        ]),
+        } => {
+            prepare("INSERT INTO workspace VALUES (?1,?2,?3,?4,NULL,?5)")?.execute(params![
+                int(id.0),
+                name,
+                int(layer.0),
+                created_at,
+                forked_from.as_ref().map(|id| id.as_str()),
+            ])?;
+            prepare("UPDATE layer SET workspace = ?1 WHERE id = ?2")?
+                .execute(params![int(id.0), int(layer.0)])
+        }
         Row::MoveWorkspace { id, layer } => {
             prepare("UPDATE workspace SET layer = ?2 WHERE id = ?1")?
                 .execute(params![int(id.0), int(layer.0)])
@@ -316,9 +322,9 @@ fn add_snapshot(connection: &Connection, row: &SnapshotRow) -> rusqlite::Result<
     connection
         .prepare_cached("INSERT INTO snapshot VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9)")?
         .execute(params![
-            row.id.as_str(),
-            int(row.layer.0),
             int(row.workspace.0),
+            int(row.layer.0),
+            row.id.as_str(),
             row.name,
             row.message,
             row.automatic,

@@ -25,6 +25,8 @@ pub(crate) struct LayerUse {
     pub(crate) layer: Option<i64>,
     /// Of a workspace: not deleted. Of a snapshot: its workspace has a row.
     pub(crate) alive: bool,
+    /// Whether the layer says that it belongs to the same workspace.
+    pub(crate) owned: bool,
 }
 
 /// A version of a name.
@@ -179,7 +181,8 @@ impl Inspection {
     /// Every workspace, deleted ones included.
     pub(crate) fn workspaces(&self) -> Result<Vec<LayerUse>, CatalogError> {
         self.list(
-            "SELECT name, layer, deleted_at IS NULL FROM workspace ORDER BY id",
+            "SELECT w.name, w.layer, w.deleted_at IS NULL, l.workspace IS w.id \
+             FROM workspace w LEFT JOIN layer l ON l.id = w.layer ORDER BY w.id",
             layer_use,
         )
     }
@@ -187,7 +190,8 @@ impl Inspection {
     /// Every snapshot.
     pub(crate) fn snapshots(&self) -> Result<Vec<LayerUse>, CatalogError> {
         self.list(
-            "SELECT id, layer, workspace IN (SELECT id FROM workspace) FROM snapshot",
+            "SELECT s.id, s.layer, s.workspace IN (SELECT id FROM workspace), \
+             l.workspace IS s.workspace FROM snapshot s LEFT JOIN layer l ON l.id = s.layer",
             layer_use,
         )
     }
@@ -350,6 +354,7 @@ fn layer_use(row: &SqlRow<'_>) -> rusqlite::Result<LayerUse> {
         name: row.get(0)?,
         layer: row.get(1)?,
         alive: row.get(2)?,
+        owned: row.get(3)?,
     })
 }
 

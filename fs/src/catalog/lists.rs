@@ -102,12 +102,22 @@ pub(super) fn summary(connection: &Connection) -> Result<Summary, CatalogError> 
     })
 }
 
+/// The snapshot that the layer `l` was made on.
+macro_rules! parent_snapshot {
+    () => {
+        "(SELECT p.id FROM layer q JOIN snapshot p ON p.workspace = q.workspace AND p.layer = q.id \
+         WHERE q.id = l.parent)"
+    };
+}
+
 /// Workspaces that were not deleted.
 macro_rules! workspaces {
     () => {
-        "SELECT w.id, w.name, w.layer, w.created_at, w.forked_from, l.bytes, \
-         (SELECT p.id FROM snapshot p WHERE p.layer = l.parent) FROM workspace w \
-         JOIN layer l ON l.id = w.layer WHERE w.deleted_at IS NULL"
+        concat!(
+            "SELECT w.id, w.name, w.layer, w.created_at, w.forked_from, l.bytes, ",
+            parent_snapshot!(),
+            " FROM workspace w JOIN layer l ON l.id = w.layer WHERE w.deleted_at IS NULL"
+        )
     };
 }
 
@@ -264,11 +274,11 @@ impl Catalog {
     ) -> Result<Vec<SnapshotRecord>, CatalogError> {
         // A text parameter per condition: what is absent is not in the statement, so that SQLite
         // picks the index that fits.
-        let mut sql = String::from(
+        let mut sql = format!(
             "SELECT s.id, s.layer, w.name, s.name, s.message, s.automatic, s.created_at, \
-             s.elapsed_us, s.durable, \
-             (SELECT p.id FROM layer l JOIN snapshot p ON p.layer = l.parent WHERE l.id = s.layer) \
-             FROM snapshot s JOIN workspace w ON w.id = s.workspace WHERE 1",
+             s.elapsed_us, s.durable, {} FROM snapshot s JOIN layer l ON l.id = s.layer \
+             JOIN workspace w ON w.id = s.workspace WHERE 1",
+            parent_snapshot!()
         );
         let mut values: Vec<rusqlite::types::Value> = Vec::new();
         let mut condition = |sql: &mut String, text: &str, value: rusqlite::types::Value| {
@@ -296,7 +306,12 @@ impl Catalog {
             condition(&mut sql, text, key.clone().into());
             condition(&mut sql, " AND value = ?)", value.clone().into());
         }
-        sql.push_str(" ORDER BY s.created_at DESC, s.layer DESC");
+        sql.push_str(if query.workspace.is_some() {
+            // Of one workspace the order is the same, and that of the table.
+            " ORDER BY s.layer DESC"
+        } else {
+            " ORDER BY s.created_at DESC, s.layer DESC"
+        });
         if let Some(limit) = query.limit {
             condition(
                 &mut sql,

@@ -102,10 +102,21 @@ impl Catalog {
             .pragma_update(None, "journal_mode", "WAL")
             .and_then(|()| writer.pragma_update(None, "synchronous", "NORMAL"))
             .and_then(|()| writer.pragma_update(None, "wal_autocheckpoint", 0))
-            .and_then(|()| writer.pragma_update(None, "foreign_keys", true))
             .and_then(|()| writer.pragma_update(None, "cache_size", -64 * 1024))
+            // What it reads is mostly what it wrote, and so in the log: a mapping of the main file
+            // would only be asked in vain. Nobody else makes its cache stale.
+            .and_then(|()| writer.pragma_update(None, "mmap_size", 0))
             .map_err(CatalogError::during(during))?;
         schema::migrate(&mut writer, from_format)?;
+        if from_format < FORMAT {
+            // The number in the main file is what others go by.
+            writer
+                .query_row(EMPTY_LOG, [], |_| Ok(()))
+                .map_err(CatalogError::during(during))?;
+        }
+        writer
+            .pragma_update(None, "foreign_keys", true)
+            .map_err(CatalogError::during(during))?;
         // The log exists only after the first access in WAL mode.
         writer
             .execute_batch("BEGIN IMMEDIATE; COMMIT")

@@ -12,10 +12,10 @@ pub(crate) const APPLICATION_ID: i32 = 0x466c_6f65;
 
 /// Migrations in order: entry `n` brings a catalog from version `n` to `n + 1`. Entries are never
 /// edited once released; fixtures of old versions stay in the tests.
-const MIGRATIONS: &[&str] = &[V1];
+const MIGRATIONS: &[&str] = &[V1, V2];
 
 /// The format this program writes.
-pub(crate) const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 2;
 const _: () = assert!(MIGRATIONS.len() == FORMAT as usize);
 
 const V1: &str = "
@@ -142,7 +142,48 @@ CREATE TABLE doomed_object (
 ) STRICT;
 ";
 
-/// Brings an open catalog from `from` to [`FORMAT`] in one transaction.
+/// Fewer trees to write to in a snapshot, whose time is the number of pages that it changes. Layers say whose they are, so that a snapshot is found by its
+/// layer without an index. What a layer or a snapshot refers to is checked by `Store::check`: a
+/// foreign key would have the removal of a layer look at all others.
+const V2: &str = "
+CREATE TABLE layer_2 (
+    id         INTEGER PRIMARY KEY,
+    parent     INTEGER,
+    workspace  INTEGER,
+    state      INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
+    bytes      INTEGER NOT NULL,
+    inodes     INTEGER NOT NULL
+) STRICT;
+INSERT INTO layer_2 SELECT l.id, l.parent, coalesce(
+    (SELECT s.workspace FROM snapshot s WHERE s.layer = l.id),
+    (SELECT w.id FROM workspace w WHERE w.layer = l.id)
+), l.state, l.created_at, l.bytes, l.inodes FROM layer l ORDER BY l.id;
+DROP TABLE layer;
+ALTER TABLE layer_2 RENAME TO layer;
+
+CREATE TABLE snapshot_2 (
+    workspace  INTEGER NOT NULL REFERENCES workspace(id),
+    layer      INTEGER NOT NULL,
+    id         TEXT NOT NULL UNIQUE,
+    name       TEXT,
+    message    TEXT,
+    automatic  TEXT,
+    created_at INTEGER NOT NULL,
+    elapsed_us INTEGER NOT NULL,
+    durable    INTEGER NOT NULL,
+    PRIMARY KEY (workspace, layer)
+) STRICT, WITHOUT ROWID;
+INSERT INTO snapshot_2 SELECT workspace, layer, id, name, message, automatic, created_at, elapsed_us,
+    durable FROM snapshot ORDER BY workspace, layer;
+DROP TABLE snapshot;
+ALTER TABLE snapshot_2 RENAME TO snapshot;
+CREATE UNIQUE INDEX snapshot_by_name ON snapshot(name, workspace) WHERE name IS NOT NULL;
+CREATE INDEX snapshot_by_time ON snapshot(created_at);
+";
+
+/// Brings an open catalog from `from` to [`FORMAT`] in one transaction. References between tables
+/// are not enforced from then on, until the caller turns that on.
 ///
 /// # Errors
 /// SQLite's, with nothing changed.
@@ -151,6 +192,10 @@ pub(crate) fn migrate(connection: &mut Connection, from: u32) -> Result<(), Cata
         return Ok(());
     }
     let during = "migrating to a newer format";
+    // Or dropping a table to put a new one in its place removes what refers to its rows.
+    connection
+        .pragma_update(None, "foreign_keys", false)
+        .map_err(CatalogError::during(during))?;
     let transaction = connection
         .transaction()
         .map_err(CatalogError::during(during))?;

@@ -104,6 +104,10 @@ pub enum Problem {
         recorded: i64,
         counted: i64,
     },
+    #[error(
+        "layer {layer} does not say that it belongs to the workspace of {user:?}, which has it"
+    )]
+    LayerOwner { layer: LayerId, user: String },
     #[error("layer {layer} has no root directory")]
     RootMissing { layer: LayerId },
 

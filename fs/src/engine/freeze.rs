@@ -40,6 +40,8 @@ impl SnapshotSpec {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frozen {
     pub(crate) layer: LayerId,
+    /// The workspace's live layer from then on.
+    pub(crate) live: LayerId,
     /// Nanoseconds since the epoch.
     pub(crate) created_at: i64,
 }
@@ -83,6 +85,7 @@ fn freeze_rows(
     change.push(Row::AddLayer {
         id: new,
         parent: Some(parent),
+        workspace: Some(spec.workspace),
         created_at,
     });
     change.push(Row::MoveWorkspace {
@@ -112,20 +115,24 @@ pub(crate) fn now_ns() -> i64 {
         .saturating_add(i64::from(now.nanos))
 }
 
-/// Freezes a live layer under a snapshot and gives the workspace a new one on `parent`; returns the
-/// new one as well. The caller sees to it that nobody is writing to the layer.
+/// Freezes a live layer under a snapshot and gives the workspace a new one on `parent`. The caller
+/// sees to it that nobody is writing to the layer.
 fn replace(
     core: &Core,
     spec: &SnapshotSpec,
     layer: LayerId,
     parent: LayerId,
-) -> Result<(Frozen, LayerId), FreezeError> {
+) -> Result<Frozen, FreezeError> {
     let (new, created_at) = (core.numbers.layer(), now_ns());
     // First, or somebody could find the workspace and not its layer.
     core.layers.add(new, Some(parent))?;
     core.catalog
         .apply(&freeze_rows(spec, layer, parent, new, created_at))?;
-    Ok((Frozen { layer, created_at }, new))
+    Ok(Frozen {
+        layer,
+        live: new,
+        created_at,
+    })
 }
 
 /// Freezes the live layer of a workspace that has no view, and so nobody writing to it.
@@ -135,7 +142,7 @@ pub(crate) fn freeze_closed(
     layer: LayerId,
     parent: LayerId,
 ) -> Result<Frozen, FreezeError> {
-    replace(core, spec, layer, parent).map(|(frozen, _)| frozen)
+    replace(core, spec, layer, parent)
 }
 
 /// After the freeze: durability if asked for, and the final figure of how long it took.
@@ -179,10 +186,10 @@ impl View {
         let _gate = self.gate.write();
         let epoch = self.epoch();
         let layer = epoch.layer();
-        let (frozen, new) = replace(&self.core, spec, layer, layer)?;
+        let frozen = replace(&self.core, spec, layer, layer)?;
         epoch
             .layer
-            .store(new.0, std::sync::atomic::Ordering::Release);
+            .store(frozen.live.0, std::sync::atomic::Ordering::Release);
         Ok(frozen)
     }
 
@@ -218,7 +225,7 @@ impl View {
     ) -> Result<(Frozen, Vec<Ino>), FreezeError> {
         let _gate = self.gate.write();
         let epoch = self.epoch();
-        let (frozen, new) = replace(&self.core, spec, epoch.layer(), target)?;
+        let frozen = replace(&self.core, spec, epoch.layer(), target)?;
         let mut known = self.kernel.all();
         let removed = |ino: &&Ino| {
             epoch.nodes.get(**ino).is_ok_and(|node| {
@@ -229,7 +236,7 @@ impl View {
         let removed: Vec<Ino> = known.iter().filter(removed).copied().collect();
         self.left.leave(&known, &removed);
         known.push(Ino::ROOT);
-        *self.epoch.write() = Epoch::new(new);
+        *self.epoch.write() = Epoch::new(frozen.live);
         Ok((frozen, known))
     }
 }

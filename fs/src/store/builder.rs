@@ -99,6 +99,7 @@ impl Store {
         let row = Row::AddLayer {
             id: layer,
             parent: None,
+            workspace: None,
             created_at: now_ns(),
         };
         self.core.catalog.apply(&Change::from(row))?;

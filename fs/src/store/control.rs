@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
+use crate::catalog::WorkspaceRecord;
 use crate::engine::View;
 use crate::id::{SnapshotId, WorkspaceId};
 use crate::lock::{Mutex, rank};
@@ -15,6 +16,9 @@ pub(super) struct Control {
     pub(super) view: Option<Arc<View>>,
     /// Set when the workspace was deleted while somebody waited for the lock.
     pub(super) deleted: bool,
+    /// What the catalog says of the workspace, but for its size, when the last operation on it left
+    /// that behind. Each operation takes it, so one that does not know better leaves nothing.
+    pub(super) known: Option<WorkspaceRecord>,
 }
 
 /// A control mutex.

@@ -81,14 +81,15 @@ impl Store {
         let mut change = Change::new();
         let mut layers = Vec::with_capacity(names.len());
         for name in names {
-            let layer = core.numbers.layer();
+            let (layer, id) = (core.numbers.layer(), core.numbers.workspace());
             change.push(Row::AddLayer {
                 id: layer,
                 parent: Some(parent),
+                workspace: Some(id),
                 created_at,
             });
             change.push(Row::AddWorkspace {
-                id: core.numbers.workspace(),
+                id,
                 name: name.to_string(),
                 layer,
                 created_at,

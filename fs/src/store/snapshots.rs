@@ -130,6 +130,11 @@ impl Store {
         };
         let frozen = frozen.map_err(failed)?;
         let elapsed_us = finish(&self.core, &spec).map_err(failed)?;
+        control.known = Some(WorkspaceRecord {
+            layer: frozen.live,
+            parent: Some(spec.id.clone()),
+            ..record.clone()
+        });
         Ok(SnapshotInfo {
             id: spec.id,
             workspace: record.name.clone(),

@@ -121,6 +121,7 @@ impl Store {
         change.push(Row::AddLayer {
             id: layer,
             parent: None,
+            workspace: Some(id),
             created_at: now,
         });
         let row = root_row(layer, 0o755, uid, gid, Timestamp::now());
@@ -215,7 +216,7 @@ impl Store {
     }
 
     /// Runs an operation on a workspace with its control mutex held, with the workspace as it is
-    /// then.
+    /// then, but for its size.
     pub(super) fn with_control<T, E: From<WorkspaceError>>(
         &self,
         name: &str,
@@ -230,7 +231,11 @@ impl Store {
             let mut control = control.lock();
             // Only now: while this waited the workspace may have been deleted or renamed, and its
             // layer has moved on.
-            let record = self.workspace_record(name)?;
+            let known = control.known.take().filter(|known| known.name == name);
+            let record = match known {
+                Some(known) => known,
+                None => self.workspace_record(name)?,
+            };
             if record.id == id && !control.deleted {
                 self.controls.note(name, id);
                 return act(&record, &mut control);

@@ -60,3 +60,34 @@ pub fn append(view: &View, ino: Ino, data: &[u8]) {
     };
     view.write(ino, write).unwrap();
 }
+
+pub fn read(view: &View, ino: Ino) -> Vec<u8> {
+    let size = usize::try_from(view.getattr(ino).unwrap().size).unwrap();
+    let mut out = Vec::new();
+    view.read(ino, 0, size, &mut out).unwrap();
+    out
+}
+
+pub fn list(view: &View, ino: Ino) -> Vec<String> {
+    let mut names = Vec::new();
+    view.readdir(ino, 2, false, &mut |entry| {
+        names.push(String::from_utf8_lossy(entry.name).into_owned());
+        true
+    })
+    .unwrap();
+    names.sort();
+    names
+}
+
+pub fn copy_dir(from: &Path, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_dir(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Stores of older formats, kept as they were written, are migrated and show what they held.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use floe_fs::dispatch::Dispatch;
+use floe_fs::id::Ino;
+use floe_fs::{ForkSource, SnapshotFilter, SnapshotInfo, SnapshotOptions, Store, View};
+
+use common::{copy_dir, list, name, read};
+
+fn private(path: &Path) {
+    let mode = if path.is_dir() { 0o700 } else { 0o600 };
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    if path.is_dir() {
+        for entry in fs::read_dir(path).unwrap() {
+            private(&entry.unwrap().path());
+        }
+    }
+}
+
+/// A copy of what a program of that format left behind.
+fn fixture(format: u32) -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s");
+    let kept =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fixtures/format-{format}"));
+    copy_dir(&kept, &path);
+    private(&path);
+    assert_eq!(format_of(&path), format);
+    (dir, path)
+}
+
+/// As docs/format.md says: without decoding anything.
+fn format_of(store: &Path) -> u32 {
+    let head = fs::read(store.join("catalog.db")).unwrap();
+    u32::from_be_bytes(head[60..64].try_into().unwrap())
+}
+
+fn found(view: &View, parent: Ino, name: &[u8]) -> Ino {
+    view.lookup(parent, name).unwrap().unwrap().ino
+}
+
+fn large(changed: bool) -> Vec<u8> {
+    let mut bytes: Vec<u8> = b"large\n".iter().copied().cycle().take(70_000).collect();
+    if changed {
+        bytes[65_540] = b'X';
+    }
+    bytes
+}
+
+fn shows_the_first_state(view: &View) {
+    assert_eq!(list(view, Ino::ROOT), ["dir", "link"]);
+    let dir = found(view, Ino::ROOT, b"dir");
+    assert_eq!(list(view, dir), ["large", "other", "small"]);
+    let small = found(view, dir, b"small");
+    assert_eq!(found(view, dir, b"other"), small);
+    assert_eq!(read(view, small), b"small\n");
+    assert_eq!(view.getattr(small).unwrap().nlink, 2);
+    assert_eq!(view.getxattr(small, b"user.a").unwrap(), b"1");
+    assert_eq!(read(view, found(view, dir, b"large")), large(false));
+    let link = found(view, Ino::ROOT, b"link");
+    assert_eq!(view.readlink(link).unwrap(), b"dir/small");
+}
+
+fn shows_the_second_state(view: &View) {
+    assert_eq!(list(view, Ino::ROOT), ["dir", "link", "more"]);
+    let dir = found(view, Ino::ROOT, b"dir");
+    assert_eq!(list(view, dir), ["large", "other"]);
+    assert_eq!(read(view, found(view, dir, b"large")), large(true));
+    assert_eq!(read(view, found(view, Ino::ROOT, b"more")), b"more\n");
+}
+
+fn frozen(store: &Arc<Store>, reference: &str) -> Arc<View> {
+    let snapshot = store.find_snapshot(reference).unwrap();
+    store.open_frozen(&snapshot.id).unwrap()
+}
+
+#[test]
+fn a_store_of_format_1_is_migrated_with_everything_in_it() {
+    let (_dir, path) = fixture(1);
+    let store = Store::open(&path).unwrap();
+    let report = store.check().unwrap();
+    assert!(report.is_clean(), "{:?}", report.problems);
+
+    let snapshots = store.snapshots(&SnapshotFilter::default()).unwrap();
+    let told = |s: &SnapshotInfo| (s.workspace.clone(), s.name.clone(), s.automatic.clone());
+    let expected = [
+        ("gone", Some("kept"), None),
+        ("w", None, Some("rollback")),
+        ("w", Some("second"), None),
+        ("w", Some("first"), None),
+    ]
+    .map(|(workspace, name, automatic)| {
+        let owned = |text: Option<&str>| text.map(str::to_owned);
+        (workspace.to_owned(), owned(name), owned(automatic))
+    });
+    assert_eq!(snapshots.iter().map(told).collect::<Vec<_>>(), expected);
+    let [_, automatic, second, first] = &snapshots[..] else {
+        panic!("{snapshots:?}");
+    };
+    assert_eq!(first.message.as_deref(), Some("a message"));
+    assert_eq!(first.labels.get("k").map(String::as_str), Some("v"));
+    assert_eq!(first.elapsed_us, 566);
+    assert_eq!(first.parent, None);
+    assert_eq!(second.parent.as_ref(), Some(&first.id));
+    assert_eq!(automatic.parent.as_ref(), Some(&second.id));
+
+    let names: Vec<_> = store.workspaces().unwrap();
+    let names: Vec<_> = names
+        .iter()
+        .map(|w| (&w.name[..], w.snapshot_count))
+        .collect();
+    assert_eq!(names, [("trial", 0), ("w", 3)]);
+    shows_the_first_state(&store.open_live("w").unwrap());
+    shows_the_second_state(&store.open_live("trial").unwrap());
+    shows_the_first_state(&frozen(&store, "w/first"));
+    shows_the_second_state(&frozen(&store, "second"));
+    assert_eq!(list(&frozen(&store, "kept"), Ino::ROOT), [""; 0]);
+}
+
+#[test]
+fn a_migrated_store_is_worked_with_and_opened_again() {
+    let (_dir, path) = fixture(1);
+    let store = Store::open(&path).unwrap();
+    assert!(format_of(&path) > 1);
+    let options = SnapshotOptions::default();
+    let taken = store.snapshot("w", &options).unwrap();
+    let first = store.find_snapshot("w/first").unwrap();
+    assert_eq!(taken.parent.as_ref(), Some(&first.id));
+    store
+        .fork(&ForkSource::Snapshot(taken.id.clone()), &[name("again")])
+        .unwrap();
+    let again = store.open_live("again").unwrap();
+    shows_the_first_state(&again);
+    store.close_view(&again);
+    drop(again);
+    drop(store);
+
+    let store = Store::open(&path).unwrap();
+    shows_the_first_state(&store.open_live("again").unwrap());
+    let newest = store.snapshots(&SnapshotFilter::default()).unwrap();
+    assert_eq!(newest[0].id, taken.id);
+    let report = store.check().unwrap();
+    assert!(report.is_clean(), "{:?}", report.problems);
+}
