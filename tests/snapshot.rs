@@ -216,6 +216,13 @@ for m in maps:
         }
     }
     assert!(!frozen.join("unlinked").exists());
+    // What a snapshot relies on when it asks only for files that are open for reading as well.
+    let refused = python.text(&format!(
+        "try: mmap.mmap(os.open({} + b'/open', os.O_WRONLY), {LARGE}); result = 'mapped'
+except PermissionError: result = 'refused'",
+        path(&live)
+    ));
+    assert_eq!(refused, "refused");
     assert_eq!(python.text("result = maps[2][100:105]"), "dirty");
     assert_eq!(
         python.text("maps[2][0:3] = b'new'; result = maps[2][0:3]"),

@@ -200,8 +200,8 @@ fn holes_stay_holes_through_copy_up() {
     let mut out = Vec::new();
     view.read(file, 1 << 30, 4, &mut out).unwrap();
     assert_eq!(out, [0; 4]);
-    view.open(file, OpenMode { write: true }).unwrap();
-    view.release(file, OpenMode { write: true });
+    view.open(file, OpenMode::Write).unwrap();
+    view.release(file, OpenMode::Write);
 }
 
 #[test]

@@ -100,9 +100,28 @@ pub struct RenameFlags {
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OpenMode {
-    /// Opened for writing (write-only or read-write).
-    pub write: bool,
+pub enum OpenMode {
+    /// For reading only.
+    Read,
+    /// For writing only.
+    Write,
+    /// For both.
+    ReadWrite,
+}
+
+impl OpenMode {
+    /// Whether the file can be written through the descriptor.
+    #[must_use]
+    pub fn writes(self) -> bool {
+        self != Self::Read
+    }
+
+    /// Whether the file can be changed through a mapping of the descriptor, so that there can be
+    /// pages that this side has not seen. mmap(2) takes none that cannot read as well.
+    #[must_use]
+    pub fn maps(self) -> bool {
+        self == Self::ReadWrite
+    }
 }
 
 /// One write.
@@ -312,7 +331,7 @@ pub struct Unsettled {
 /// Called only from threads that serve no requests, with no engine lock held that a request
 /// needs.
 pub trait KernelCache: Send + Sync {
-    /// Pushes dirty mapped pages of these inodes (those open for writing) to the engine and waits
+    /// Pushes dirty mapped pages of these inodes (those that [may be mapped](OpenMode::maps)) to the engine and waits
     /// until each has arrived.
     ///
     /// # Errors

@@ -61,9 +61,7 @@ impl Dispatch for View {
         mode: OpenMode,
     ) -> Result<Entry, OpError> {
         let entry = self.do_make(caller, parent, name, node)?;
-        if mode.write {
-            self.kernel.opened_for_write(entry.ino);
-        }
+        self.kernel.opened(entry.ino, mode);
         Ok(entry)
     }
 
@@ -89,7 +87,7 @@ impl Dispatch for View {
     }
 
     fn open(&self, ino: Ino, mode: OpenMode) -> Result<(), OpError> {
-        if mode.write && self.is_frozen() {
+        if mode.writes() && self.is_frozen() {
             return Err(OpError::ReadOnly);
         }
         match self.do_getattr(ino)?.kind {
@@ -101,14 +99,12 @@ impl Dispatch for View {
                 });
             }
         }
-        if mode.write {
-            self.kernel.opened_for_write(ino);
-        }
+        self.kernel.opened(ino, mode);
         Ok(())
     }
 
     fn release(&self, ino: Ino, mode: OpenMode) {
-        if !mode.write || !self.kernel.closed_for_write(ino) {
+        if !self.kernel.closed(ino, mode) {
             return;
         }
         // Inline bytes are kept in memory only while somebody writes.

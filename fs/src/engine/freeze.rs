@@ -171,12 +171,12 @@ pub(crate) fn finish(core: &Core, spec: &SnapshotSpec) -> Result<u64, FreezeErro
 
 impl View {
     fn push_dirty(&self) -> Result<(), FreezeError> {
-        let writers = self.kernel.writers();
-        if writers.is_empty() {
+        let mappable = self.kernel.mappable();
+        if mappable.is_empty() {
             return Ok(());
         }
         self.transports
-            .each(|cache| cache.push_dirty(&writers))
+            .each(|cache| cache.push_dirty(&mappable))
             .map_err(FreezeError::PushDirty)
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::View;
-use crate::dispatch::KernelCache;
+use crate::dispatch::{KernelCache, OpenMode};
 use crate::id::Ino;
 use crate::lock::{Mutex, rank};
 
@@ -21,7 +21,16 @@ pub(super) struct KernelRefs {
     lookups: [Mutex<{ rank::LEAF }, HashMap<Ino, u64>>; SHARDS],
     /// Files open for writing, apart from the rest: a snapshot asks for them, and must not look at
     /// every inode that the kernel knows.
-    writers: Mutex<{ rank::LEAF }, HashMap<Ino, u64>>,
+    writers: Mutex<{ rank::LEAF }, HashMap<Ino, Writers>>,
+}
+
+/// How often a file is open for writing.
+#[derive(Clone, Copy, Default)]
+struct Writers {
+    /// In any way.
+    all: u64,
+    /// In a way that mappings can be made of.
+    mapping: u64,
 }
 
 /// Takes `count` away; true when nothing is left.
@@ -48,25 +57,47 @@ impl KernelRefs {
         give_back(&mut self.lookups[shard(ino)].lock(), ino, count)
     }
 
-    pub(super) fn opened_for_write(&self, ino: Ino) {
-        *self.writers.lock().entry(ino).or_default() += 1;
+    pub(super) fn opened(&self, ino: Ino, mode: OpenMode) {
+        if mode.writes() {
+            let mut writers = self.writers.lock();
+            let of_file = writers.entry(ino).or_default();
+            of_file.all += 1;
+            of_file.mapping += u64::from(mode.maps());
+        }
     }
 
-    /// Closes a writer; true when it was the last.
-    pub(super) fn closed_for_write(&self, ino: Ino) -> bool {
-        give_back(&mut self.writers.lock(), ino, 1)
+    /// A descriptor was closed; true when it was the last for writing.
+    pub(super) fn closed(&self, ino: Ino, mode: OpenMode) -> bool {
+        if !mode.writes() {
+            return false;
+        }
+        let mut writers = self.writers.lock();
+        match writers.get_mut(&ino) {
+            Some(left) if left.all > 1 => {
+                left.all -= 1;
+                left.mapping = left.mapping.saturating_sub(u64::from(mode.maps()));
+                false
+            }
+            _ => {
+                writers.remove(&ino);
+                true
+            }
+        }
     }
 
     pub(super) fn is_referenced(&self, ino: Ino) -> bool {
         self.lookups[shard(ino)].lock().contains_key(&ino)
     }
 
-    pub(super) fn writers(&self) -> Vec<Ino> {
-        self.writers.lock().keys().copied().collect()
+    /// Files that may be mapped for writing.
+    pub(super) fn mappable(&self) -> Vec<Ino> {
+        let writers = self.writers.lock();
+        let mappable = writers.iter().filter(|(_, of_file)| of_file.mapping > 0);
+        mappable.map(|(&ino, _)| ino).collect()
     }
 
     pub(super) fn all(&self) -> Vec<Ino> {
-        let mut found = self.writers();
+        let mut found: Vec<Ino> = self.writers.lock().keys().copied().collect();
         for shard in &self.lookups {
             found.extend(shard.lock().keys());
         }
@@ -161,14 +192,20 @@ mod tests {
         let refs = KernelRefs::default();
         refs.looked_up(Ino(2));
         refs.looked_up(Ino(2));
-        refs.opened_for_write(Ino(2));
-        refs.opened_for_write(Ino(3));
+        refs.opened(Ino(2), OpenMode::Write);
+        refs.opened(Ino(3), OpenMode::ReadWrite);
+        refs.opened(Ino(4), OpenMode::Read);
         assert!(!refs.is_referenced(Ino(3)));
         assert_eq!(refs.all(), [Ino(2), Ino(3)]);
+        assert_eq!(refs.mappable(), [Ino(3)]);
         assert!(!refs.forget(Ino(2), 1));
         assert!(refs.forget(Ino(2), 1) && !refs.is_referenced(Ino(2)));
-        assert!(refs.closed_for_write(Ino(3)));
-        assert_eq!(refs.writers(), [Ino(2)]);
+        refs.opened(Ino(3), OpenMode::Write);
+        assert!(!refs.closed(Ino(3), OpenMode::Read));
+        assert!(!refs.closed(Ino(3), OpenMode::ReadWrite));
+        assert_eq!(refs.mappable(), []);
+        assert!(refs.closed(Ino(3), OpenMode::Write));
+        assert_eq!(refs.all(), [Ino(2)]);
         assert!(refs.forget(Ino(2), 5), "more than there were");
         assert_eq!(refs.clear(), [Ino(2)]);
         assert!(refs.all().is_empty());

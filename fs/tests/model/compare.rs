@@ -253,7 +253,7 @@ pub fn reclaimed(view: &View, ino: u64) -> Outcome {
         }
     }
     let read = view.read(Ino(ino), 0, 10, &mut Vec::new());
-    let open = view.open(Ino(ino), floe_fs::dispatch::OpenMode { write: false });
+    let open = view.open(Ino(ino), floe_fs::dispatch::OpenMode::Read);
     for result in [read, open] {
         let code = result.as_ref().map_err(errno);
         ensure!(code == Err(libc::ESTALE), "inode {ino} answers {result:?}");

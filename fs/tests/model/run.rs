@@ -103,6 +103,14 @@ pub fn step(world: &mut World, step: &Step) -> Outcome {
     }
 }
 
+fn open_mode(write: bool) -> OpenMode {
+    if write {
+        OpenMode::ReadWrite
+    } else {
+        OpenMode::Read
+    }
+}
+
 fn operate(live: &mut Live, op: &Op, life: u64, made: &mut Vec<u64>) -> Result<Stamps, String> {
     match op {
         Op::Make { .. } => make(live, op, life, made),
@@ -161,7 +169,7 @@ fn operate(live: &mut Live, op: &Op, life: u64, made: &mut Vec<u64>) -> Result<S
             let ino = pick_file(&live.state, *pick);
             let node = live.state.nodes.get(&ino);
             let errors = node.map_or(vec![libc::ESTALE], |n| compare::open_errors(n.kind));
-            let mode = OpenMode { write: *write };
+            let mode = open_mode(*write);
             if answer(live.view().open(Ino(ino), mode), &errors)?.is_some() {
                 live.opens.push((ino, *write));
             }
@@ -171,7 +179,7 @@ fn operate(live: &mut Live, op: &Op, life: u64, made: &mut Vec<u64>) -> Result<S
             if !live.opens.is_empty() {
                 let at = usize::from(*number) % live.opens.len();
                 let (ino, write) = live.opens.swap_remove(at);
-                live.view().release(Ino(ino), OpenMode { write });
+                live.view().release(Ino(ino), open_mode(write));
             }
             Ok(Stamps::new())
         }
@@ -227,7 +235,7 @@ fn make(live: &mut Live, op: &Op, life: u64, made: &mut Vec<u64>) -> Result<Stam
     let open = open.filter(|_| *kind == FileKind::File);
     let result = match open {
         Some(write) => {
-            let mode = OpenMode { write };
+            let mode = open_mode(write);
             live.view().create(*caller, Ino(parent), &name, node, mode)
         }
         None => live.view().make(*caller, Ino(parent), &name, node),

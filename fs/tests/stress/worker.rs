@@ -166,8 +166,10 @@ impl Worker<'_> {
             }
             92..96 => {
                 self.watchdog.at("open");
-                let mode = OpenMode {
-                    write: choice % 2 == 0,
+                let mode = match choice % 3 {
+                    0 => OpenMode::Read,
+                    1 => OpenMode::Write,
+                    _ => OpenMode::ReadWrite,
                 };
                 view.open(file, mode).map(|()| view.release(file, mode))
             }

@@ -69,7 +69,7 @@ impl Operation {
             Some(entry) => Ok(entry.ino),
             None => Err(OpError::NoEntry { parent }),
         };
-        let mode = OpenMode { write: false };
+        let mode = OpenMode::Read;
         let old = find(Ino::ROOT, "old")?;
         match self {
             Self::Stat => view.getattr(find(old, "small")?).map(drop),

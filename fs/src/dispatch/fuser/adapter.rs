@@ -76,7 +76,7 @@ impl Adapter {
     /// Notes a writer before the kernel knows of it. Nothing is written late, so nothing has to be
     /// flushed; cached pages stay valid across opens.
     fn opened(&self, ino: Ino, mode: OpenMode) -> FopenFlags {
-        if mode.write {
+        if mode.writes() {
             self.cache.writer_came(ino);
         }
         FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH

@@ -80,8 +80,10 @@ pub(super) fn mode_bits(mode: u32) -> u16 {
 }
 
 pub(super) fn open_mode(flags: OpenFlags) -> OpenMode {
-    OpenMode {
-        write: flags.acc_mode() != OpenAccMode::O_RDONLY,
+    match flags.acc_mode() {
+        OpenAccMode::O_RDONLY => OpenMode::Read,
+        OpenAccMode::O_WRONLY => OpenMode::Write,
+        OpenAccMode::O_RDWR => OpenMode::ReadWrite,
     }
 }
 

@@ -353,7 +353,7 @@ impl Filesystem for Adapter {
             fs.release(ino, mode);
             Ok(())
         });
-        if mode.write {
+        if mode.writes() {
             self.cache.writer_gone(ino);
         }
         empty(released, reply);
