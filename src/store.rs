@@ -68,6 +68,24 @@ impl TestStore {
         store
     }
 
+    /// Makes a store with a workspace `w` that `fill` fills, and a mounted fork `f` of a snapshot of
+    /// it: whatever is changed there comes from a frozen layer.
+    ///
+    /// # Panics
+    /// As [`TestStore::new`].
+    #[must_use]
+    #[track_caller]
+    pub fn fork_of(fill: impl FnOnce(&Path)) -> (Self, PathBuf) {
+        let store = Self::new();
+        store.ok(["ws", "create", "w"]);
+        let origin = store.mount("w");
+        fill(&origin);
+        store.umount(&origin);
+        store.ok(["fork", "w", "f"]);
+        let live = store.mount("f");
+        (store, live)
+    }
+
     /// Makes the directory only; the caller makes the store.
     ///
     /// # Panics

@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 
 use floe_harness::process::Handle;
 use floe_harness::random::Random;
-use floe_harness::{Load, Operations, ScanOptions, TestStore, Tree, Watchdog, long_run, mounts};
+use floe_harness::{
+    Load, Operations, ScanOptions, TestStore, Tree, Watchdog, long_run, mounts, watchdog,
+};
 
 fn mounted() -> (TestStore, PathBuf) {
     let store = TestStore::new();
@@ -269,6 +271,7 @@ fn snapshots_forks_rollbacks_and_unmounts_race_each_other_and_file_loads() {
     store.ok(["snapshot", "w", "--name", "base"]);
     let daemon = store.daemon().unwrap();
     let baseline = open_descriptors(&store, &daemon);
+    let early_memory = AtomicU64::new(0);
     let root = live.clone();
     let seed = AtomicU64::new(1);
     let load = Load::start(4, move |_| {
@@ -304,6 +307,7 @@ fn snapshots_forks_rollbacks_and_unmounts_race_each_other_and_file_loads() {
             let dir = store.mount(&name);
             assert_eq!(fs::read(dir.join("base")).unwrap(), b"base");
             fs::write(dir.join("mine"), name.as_bytes()).unwrap();
+            fs::write(dir.join("large"), vec![b'l'; 100_000]).unwrap();
             store.umount(&dir);
             store.ok(["ws", "delete", name.as_str()]);
         }));
@@ -316,6 +320,8 @@ fn snapshots_forks_rollbacks_and_unmounts_race_each_other_and_file_loads() {
             assert_eq!(fs::read_dir(&frozen).unwrap().count(), 1);
             store.umount(&frozen);
         }));
+        std::thread::sleep(length / 4);
+        early_memory.store(memory(&daemon), Ordering::Relaxed);
     });
     assert!(load.stop() > 0);
     store.ok(["rollback", "w", "base"]);
@@ -333,6 +339,39 @@ fn snapshots_forks_rollbacks_and_unmounts_race_each_other_and_file_loads() {
     );
     let wrong = fs::read_to_string(store.store_dir().join("run/daemon.log")).unwrap();
     assert!(!wrong.contains("panicked"), "{wrong}");
+    // Nobody waits without a way out, and nothing is kept of what came and went.
+    for pid in [daemon.pid(), std::process::id()] {
+        let stuck = || watchdog::stacks(pid).matches("State:\tD").count();
+        assert_eq!(settled(stuck, 0), 0, "{}", watchdog::blocked());
+    }
+    let (early, late) = (early_memory.load(Ordering::Relaxed), memory(&daemon));
+    eprintln!("memory of the daemon: {early} KiB after a quarter, {late} KiB at the end");
+    assert!(
+        late < early + (64 << 10),
+        "{early} KiB of memory, then {late}"
+    );
+    // What is on its way out is gone after this.
+    store.check();
+    let objects = store.object_files();
+    for number in 0..50 {
+        fs::write(live.join(number.to_string()), vec![b'x'; 100_000]).unwrap();
+    }
+    assert!(store.object_files() > objects);
+    for number in 0..50 {
+        fs::remove_file(live.join(number.to_string())).unwrap();
+    }
+    // A file that somebody still refers to keeps its object.
+    assert_eq!(settled(|| store.object_files(), objects), objects);
+}
+
+/// Memory of a process that no file backs, in KiB.
+fn memory(process: &Handle) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", process.pid())).unwrap();
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("RssAnon:"))
+        .unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
 /// The smallest value seen within some seconds; what is closed in the background needs a moment.

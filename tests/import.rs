@@ -275,6 +275,49 @@ fn a_mounted_workspace_and_a_mounted_snapshot_can_be_imported() {
     }
 }
 
+/// The walk goes through what is mounted in the directory. That may be the store's own.
+#[test]
+fn mounts_of_the_store_inside_a_directory_are_taken_once() {
+    let store = TestStore::new();
+    let dir = source(&store);
+    let point = dir.join("point");
+    fs::create_dir(&point).unwrap();
+    fs::write(dir.join("file"), "base").unwrap();
+    let live = is_same(&store, &dir);
+    let _watchdog = Watchdog::start(store.daemon().unwrap(), Duration::from_secs(60));
+    // The workspace made from the directory, mounted in it, and once more inside itself.
+    fs::create_dir(live.join("point/self")).unwrap();
+    for at in [&point, &live.join("point/self")] {
+        let args = ["mount", "w"].map(OsString::from);
+        store.ok(args.into_iter().chain([at.as_os_str().to_owned()]));
+    }
+    assert!(point.join("point/self").exists() && live.join("point/self/point/self").exists());
+    for (name, from) in [("outer", &dir), ("inner", &live)] {
+        import(&store, name, from).expect_code(0);
+        let taken = store.mount(name);
+        let tree = Tree::scan(&taken, ScanOptions::ALL);
+        tree.assert_same(&Tree::scan(from, ScanOptions::ALL));
+        let deepest = tree
+            .nodes
+            .keys()
+            .map(|path| path.split(|&byte| byte == b'/').count());
+        assert_eq!(deepest.max(), Some(if name == "outer" { 3 } else { 4 }));
+    }
+}
+
+/// By another name, the store is no part of the directory's path.
+#[test]
+fn the_store_mounted_inside_a_directory_is_refused() {
+    let store = TestStore::new();
+    let dir = source(&store);
+    let point = dir.join("sub/point");
+    fs::create_dir_all(&point).unwrap();
+    rustix::mount::mount_bind(store.store_dir(), &point).unwrap();
+    let refused = import(&store, "w", &dir);
+    rustix::mount::unmount(&point, rustix::mount::UnmountFlags::DETACH).unwrap();
+    makes_nothing(&store, &refused.expect_code(2), &["contains the store"]);
+}
+
 #[test]
 fn nothing_but_one_line_is_printed_where_nobody_watches() {
     let store = TestStore::new();

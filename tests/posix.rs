@@ -1,41 +1,19 @@
-//! What docs/posix.md promises of names, links, directories, contents, times and locks, at its
-//! limits. Each test works in a fork of a snapshot, so that what it changes comes from a frozen
-//! layer.
+//! What docs/posix.md promises of contents, renames, times, attributes and locks. Each test works in
+//! a fork of a snapshot, so that what it changes comes from a frozen layer. What a file system may be
+//! shaped like is in shapes.rs.
 
-use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, Write};
-use std::os::fd::OwnedFd;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, symlink};
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
 
-use floe_harness::command::run;
+use floe_harness::TestStore;
 use floe_harness::python::{Python, path};
-use floe_harness::{TestStore, long_run};
 use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, SeekFrom, Timespec, Timestamps,
-    XattrFlags, copy_file_range, fallocate, openat, renameat_with, seek, utimensat,
+    AtFlags, CWD, FallocateFlags, RenameFlags, SeekFrom, Timespec, Timestamps, XattrFlags,
+    copy_file_range, fallocate, renameat_with, seek, utimensat,
 };
 use rustix::io::Errno;
-
-/// A mounted fork of a snapshot that `fill` made.
-fn fork_of(fill: impl FnOnce(&Path)) -> (TestStore, PathBuf) {
-    let store = TestStore::new();
-    store.ok(["ws", "create", "w"]);
-    let origin = store.mount("w");
-    fill(&origin);
-    store.umount(&origin);
-    store.ok(["fork", "w", "f"]);
-    let live = store.mount("f");
-    (store, live)
-}
-
-fn empty() -> (TestStore, PathBuf) {
-    fork_of(|_| ())
-}
 
 #[track_caller]
 fn errno<T>(result: std::io::Result<T>) -> Errno {
@@ -43,204 +21,12 @@ fn errno<T>(result: std::io::Result<T>) -> Errno {
     Errno::from_io_error(&error).expect("an error of the system")
 }
 
-#[test]
-fn names_have_up_to_255_bytes_of_any_value() {
-    let mut names: Vec<Vec<u8>> = (1..=255)
-        .filter(|&byte| byte != b'/')
-        .map(|byte: u8| vec![byte; 255])
-        .filter(|name| name[0] != b'.')
-        .collect();
-    names.extend([&b".wh.x"[..], b".wh..wh..opq", b"@id", b"...", b"a\nb"].map(<[u8]>::to_vec));
-    let made = names.clone();
-    let (_store, live) = fork_of(move |root| {
-        for name in &made {
-            fs::write(root.join(OsStr::from_bytes(name)), name).unwrap();
-        }
-    });
-    let listed = |live: &Path| {
-        let entries = fs::read_dir(live).unwrap();
-        let mut listed: Vec<_> = entries.map(|e| e.unwrap().file_name().into_vec()).collect();
-        listed.sort();
-        listed
-    };
-    names.sort();
-    assert_eq!(listed(&live), names);
-    for name in &names {
-        assert_eq!(&fs::read(live.join(OsStr::from_bytes(name))).unwrap(), name);
-        fs::remove_file(live.join(OsStr::from_bytes(name))).unwrap();
-    }
-    assert!(listed(&live).is_empty());
-    let long = live.join(OsString::from_vec(vec![b'x'; 256]));
-    assert_eq!(errno(File::create(&long)), Errno::NAMETOOLONG);
-    assert_eq!(errno(fs::metadata(&long)), Errno::NAMETOOLONG);
-}
-
-#[test]
-fn a_symbolic_link_has_up_to_4095_bytes() {
-    let (_store, live) = fork_of(|root| symlink("f".repeat(4095), root.join("old")).unwrap());
-    assert_eq!(
-        fs::read_link(live.join("old")).unwrap().as_os_str().len(),
-        4095
-    );
-    for len in [1, 60, 4094, 4095] {
-        let target = OsString::from_vec(vec![0xff; len]);
-        symlink(&target, live.join(len.to_string())).unwrap();
-        assert_eq!(fs::read_link(live.join(len.to_string())).unwrap(), target);
-        assert_eq!(
-            fs::symlink_metadata(live.join(len.to_string()))
-                .unwrap()
-                .len(),
-            len as u64
-        );
-    }
-    assert_eq!(
-        errno(symlink("x".repeat(4096), live.join("long"))),
-        Errno::NAMETOOLONG
-    );
-}
-
-#[test]
-fn a_file_has_ten_thousand_names() {
-    let (store, live) = fork_of(|root| fs::write(root.join("file"), "one").unwrap());
-    fs::create_dir(live.join("names")).unwrap();
-    let name = |number: u32| live.join(format!("names/{number}"));
-    for number in 0..10_000 {
-        fs::hard_link(live.join("file"), name(number)).unwrap();
-    }
-    assert_eq!(fs::metadata(name(9_999)).unwrap().nlink(), 10_001);
-    fs::write(name(5_000), "two").unwrap();
-    let id = store.snapshot("f");
-    for number in 0..9_999 {
-        fs::remove_file(name(number)).unwrap();
-    }
-    fs::remove_file(live.join("file")).unwrap();
-    assert_eq!(fs::metadata(name(9_999)).unwrap().nlink(), 1);
-    assert_eq!(fs::read(name(9_999)).unwrap(), b"two");
-    let frozen = store.mount(&id);
-    assert_eq!(fs::metadata(frozen.join("file")).unwrap().nlink(), 10_001);
-    assert_eq!(fs::read_dir(frozen.join("names")).unwrap().count(), 10_000);
-}
-
-#[test]
-fn a_directory_holds_a_hundred_thousand_entries() {
-    let count: u32 = if long_run() { 1_000_000 } else { 100_000 };
-    let (store, live) = empty();
-    let dir = live.join("dir");
-    fs::create_dir(&dir).unwrap();
-    let each = |from: u32, work: &(dyn Fn(PathBuf) + Sync)| {
-        std::thread::scope(|scope| {
-            for thread in 0..2 {
-                let dir = &dir;
-                scope.spawn(move || {
-                    let numbers = (from..count).filter(|number| number % 2 == thread);
-                    numbers.for_each(|number| work(dir.join(format!("entry {number}"))));
-                });
-            }
-        });
-    };
-    each(0, &|path| drop(File::create(path).unwrap()));
-    let id = store.snapshot("f");
-    let listed = |dir: &Path| {
-        let mut names: Vec<_> = fs::read_dir(dir)
-            .unwrap()
-            .map(|e| e.unwrap().file_name())
-            .collect();
-        names.sort_unstable();
-        names.dedup();
-        names.len()
-    };
-    assert_eq!(listed(&dir), count as usize);
-    each(count / 2, &|path| fs::remove_file(path).unwrap());
-    assert_eq!(listed(&dir), count as usize / 2);
-    let frozen = store.mount(&id);
-    assert_eq!(listed(&frozen.join("dir")), count as usize);
-    assert!(frozen.join(format!("dir/entry {}", count - 1)).exists());
-    assert!(!dir.join(format!("entry {}", count - 1)).exists());
-}
-
-/// Deeper than a path can say, so each step is relative to the one before.
-#[test]
-fn a_tree_is_a_thousand_levels_deep() {
-    let levels = if long_run() { 10_000 } else { 1_000 };
-    let (store, live) = empty();
-    let open = |at: &OwnedFd| {
-        openat(
-            at,
-            "a directory",
-            OFlags::RDONLY | OFlags::DIRECTORY,
-            Mode::empty(),
-        )
-    };
-    let root = |dir: &Path| OwnedFd::from(File::open(dir).unwrap());
-    let mut at = root(&live);
-    for _ in 0..levels {
-        rustix::fs::mkdirat(&at, "a directory", Mode::RWXU).unwrap();
-        at = open(&at).unwrap();
-    }
-    drop(openat(&at, "bottom", OFlags::CREATE | OFlags::WRONLY, Mode::RUSR).unwrap());
-    let id = store.snapshot("f");
-    drop(at);
-    let mut rm = Command::new("rm");
-    run(
-        rm.arg("-rf").arg(live.join("a directory")),
-        Duration::from_secs(120),
-    )
-    .expect_code(0);
-    assert_eq!(fs::read_dir(&live).unwrap().count(), 0);
-    let mut at = root(&store.mount(&id));
-    for _ in 0..levels {
-        at = open(&at).unwrap();
-    }
-    rustix::fs::statat(&at, "bottom", AtFlags::empty()).unwrap();
-    // Upwards again: each knows its parent.
-    for _ in 0..levels {
-        at = openat(&at, "..", OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
-    }
-    rustix::fs::statat(&at, "a directory", AtFlags::empty()).unwrap();
-}
-
-/// The host's largest file may be smaller: then the write fails as there, and changes nothing.
-#[test]
-fn a_file_ends_at_eight_exbibytes() {
-    let (store, live) = fork_of(|root| fs::write(root.join("old"), "start").unwrap());
-    let end = i64::MAX.cast_unsigned();
-    for name in ["old", "new"] {
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false);
-        let file = options.open(live.join(name)).unwrap();
-        file.set_len(end).unwrap();
-        assert_eq!(file.metadata().unwrap().len(), end);
-        // The kernel itself refuses an offset that has no byte behind it.
-        assert_eq!(errno(file.write_at(b"x", end)), Errno::INVAL);
-        match file.write_at(b"x", end - 1) {
-            Ok(1) => {
-                let mut last = [0];
-                file.read_exact_at(&mut last, end - 1).unwrap();
-                assert_eq!(&last, b"x");
-            }
-            other => assert_eq!(errno(other), Errno::FBIG),
-        }
-        // What every host's file system can hold.
-        file.write_at(b"far", 1 << 40).unwrap();
-        let mut bytes = [9; 5];
-        file.read_exact_at(&mut bytes, (1 << 40) - 1).unwrap();
-        assert_eq!(&bytes, b"\0far\0");
-        assert!(file.metadata().unwrap().blocks() < 4096);
-    }
-    let id = store.snapshot("f");
-    let frozen = File::open(store.mount(&id).join("old")).unwrap();
-    assert_eq!(frozen.metadata().unwrap().len(), end);
-    let mut bytes = [9; 3];
-    frozen.read_exact_at(&mut bytes, 1 << 40).unwrap();
-    assert_eq!(&bytes, b"far");
-}
-
 const BLOCK: u64 = 65_536;
 
 #[test]
 fn fallocate_reserves_punches_and_zeroes() {
     let old = vec![b'o'; 4 * 65_536];
-    let (_store, live) = fork_of(|root| {
+    let (_store, live) = TestStore::fork_of(|root| {
         fs::write(root.join("frozen"), &old).unwrap();
         fs::write(root.join("inline"), [b'o'; 1000]).unwrap();
     });
@@ -297,7 +83,7 @@ fn holes_are_found_in_frozen_and_live_files() {
         file.write_all_at(&[1; 1000], 2 * BLOCK).unwrap();
         file.write_all_at(&[1; 1000], 6 * BLOCK).unwrap();
     };
-    let (_store, live) = fork_of(|root| make(&root.join("frozen")));
+    let (_store, live) = TestStore::fork_of(|root| make(&root.join("frozen")));
     make(&live.join("own"));
     for name in ["frozen", "own"] {
         let file = OpenOptions::new()
@@ -326,7 +112,7 @@ fn holes_are_found_in_frozen_and_live_files() {
 #[test]
 fn copy_file_range_copies_between_frozen_live_and_same_files() {
     let bytes: Vec<u8> = (0..200_000_u32).map(|n| n.to_le_bytes()[0]).collect();
-    let (_store, live) = fork_of(|root| fs::write(root.join("source"), &bytes).unwrap());
+    let (_store, live) = TestStore::fork_of(|root| fs::write(root.join("source"), &bytes).unwrap());
     let source = OpenOptions::new()
         .read(true)
         .write(true)
@@ -362,7 +148,7 @@ fn copy_file_range_copies_between_frozen_live_and_same_files() {
 
 #[test]
 fn rename_replaces_exchanges_keeps_and_leaves_whiteouts() {
-    let (_store, live) = fork_of(|root| {
+    let (_store, live) = TestStore::fork_of(|root| {
         fs::create_dir_all(root.join("dir/sub")).unwrap();
         fs::write(root.join("dir/file"), "in dir").unwrap();
         for name in ["a", "b"] {
@@ -400,7 +186,7 @@ fn rename_replaces_exchanges_keeps_and_leaves_whiteouts() {
 
 #[test]
 fn times_have_nanoseconds_before_1970_and_after_2038() {
-    let (store, live) = fork_of(|root| fs::write(root.join("old"), "x").unwrap());
+    let (store, live) = TestStore::fork_of(|root| fs::write(root.join("old"), "x").unwrap());
     let cases = [
         (-1, 999_999_999),
         (-5_000_000_000, 1),
@@ -433,7 +219,7 @@ fn times_have_nanoseconds_before_1970_and_after_2038() {
 
 #[test]
 fn attributes_have_up_to_64_kibibytes() {
-    let (_store, live) = fork_of(|root| {
+    let (_store, live) = TestStore::fork_of(|root| {
         fs::write(root.join("a"), "").unwrap();
         let flags = XattrFlags::empty();
         rustix::fs::setxattr(root.join("a"), "user.old", b"frozen", flags).unwrap();
@@ -472,7 +258,8 @@ fn attributes_have_up_to_64_kibibytes() {
 
 #[test]
 fn locks_of_every_kind_keep_others_out() {
-    let (_store, live) = fork_of(|root| fs::write(root.join("lock"), vec![0; 100]).unwrap());
+    let (_store, live) =
+        TestStore::fork_of(|root| fs::write(root.join("lock"), vec![0; 100]).unwrap());
     let file = live.join("lock");
     let (mut a, mut b) = (Python::start(), Python::start());
     for python in [&mut a, &mut b] {
@@ -529,7 +316,7 @@ f = os.open({}, os.O_RDONLY); fcntl.fcntl(f, fcntl.F_SETLEASE, fcntl.F_RDLCK)",
 
 #[test]
 fn appends_of_many_writers_do_not_overlap() {
-    let (_store, live) = fork_of(|root| fs::write(root.join("log"), "").unwrap());
+    let (_store, live) = TestStore::fork_of(|root| fs::write(root.join("log"), "").unwrap());
     std::thread::scope(|scope| {
         for writer in 0..8_u8 {
             let live = &live;
@@ -555,7 +342,7 @@ fn appends_of_many_writers_do_not_overlap() {
 
 #[test]
 fn removed_files_and_directories_stay_usable_while_they_are_open() {
-    let (_store, live) = fork_of(|root| {
+    let (_store, live) = TestStore::fork_of(|root| {
         fs::create_dir(root.join("dir")).unwrap();
         fs::write(root.join("file"), vec![b'x'; 100_000]).unwrap();
     });

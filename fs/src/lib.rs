@@ -31,6 +31,7 @@ mod contents;
 mod core;
 pub mod dispatch;
 mod engine;
+mod fault;
 pub mod id;
 mod layers;
 mod lock;

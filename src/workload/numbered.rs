@@ -78,9 +78,17 @@ impl Numbered {
     /// # Errors
     /// One sentence for each thing that is lost or wrong.
     pub fn check(root: &Path, acknowledged: u64) -> Result<(), Vec<String>> {
+        Self::check_since(root, 0, acknowledged)
+    }
+
+    /// Checks only the files that steps from `since` on have worked at.
+    ///
+    /// # Errors
+    /// One sentence for each thing that is lost or wrong.
+    pub fn check_since(root: &Path, since: u64, acknowledged: u64) -> Result<(), Vec<String>> {
         let mut wrong = Vec::new();
         let files = acknowledged / STEPS + 1;
-        for file in 0..files {
+        for file in since / STEPS..files {
             let dir = root.join(format!("d{}", file / PER_DIR));
             let draft = dir.join(format!("f{file}.part"));
             let done = dir.join(format!("f{file}"));
@@ -198,6 +206,14 @@ mod tests {
         assert!(wrong.len() == 1 && wrong[0].contains("file 7"), "{wrong:?}");
         fs::remove_file(dir.path().join("d0/f8")).unwrap();
         assert_eq!(Numbered::check(dir.path(), 100).unwrap_err().len(), 2);
+        // Files 7 and 8 were at work in steps 21 to 26.
+        assert_eq!(
+            Numbered::check_since(dir.path(), 24, 100)
+                .unwrap_err()
+                .len(),
+            1
+        );
+        assert_eq!(Numbered::check_since(dir.path(), 27, 100), Ok(()));
     }
 
     #[test]

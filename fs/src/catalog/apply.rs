@@ -5,6 +5,7 @@ use rusqlite::{Connection, Statement, params};
 use super::CatalogError;
 use crate::attr::Timestamp;
 use crate::change::{Change, InodeRow, Row, SnapshotRow};
+use crate::fault;
 use crate::id::{Ino, LayerId};
 
 /// Code of a deleted inode version in `inode.kind` and of a deleted name in `dentry.kind`.
@@ -28,22 +29,42 @@ pub(super) fn apply(connection: &mut Connection, change: &Change) -> Result<(), 
         .prepare_cached("BEGIN IMMEDIATE")
         .and_then(|mut begin| begin.execute([]))
         .map_err(CatalogError::during(during))?;
+    let begun = Begun(connection);
     let result = change
         .rows()
         .iter()
-        .try_for_each(|row| apply_row(connection, row))
+        .try_for_each(|row| apply_row(connection, row).map(|()| fault::point("rows")))
         .and_then(|()| connection.prepare_cached("COMMIT")?.execute([]).map(drop));
     if let Err(source) = result {
-        // A failed COMMIT (disk full) leaves the transaction open as well; after some errors
-        // SQLite has rolled back by itself, which is_autocommit tells.
-        if !connection.is_autocommit() {
-            connection
-                .execute_batch("ROLLBACK")
-                .map_err(CatalogError::during("rolling back"))?;
-        }
+        begun.roll_back()?;
         return Err(CatalogError::Sqlite { during, source });
     }
     Ok(())
+}
+
+/// A transaction. One that is still open at the end, which takes a panic, is rolled back: the next
+/// could not begin, and whoever reads through this connection would see half a change.
+struct Begun<'a>(&'a Connection);
+
+impl Begun<'_> {
+    /// A failed COMMIT (disk full) leaves the transaction open as well; after some errors SQLite has
+    /// rolled back by itself, which `is_autocommit` tells.
+    fn roll_back(&self) -> Result<(), CatalogError> {
+        if self.0.is_autocommit() {
+            return Ok(());
+        }
+        self.0
+            .execute_batch("ROLLBACK")
+            .map_err(CatalogError::during("rolling back"))
+    }
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = self.roll_back() {
+            tracing::error!(%error, "a change that was given up is still under way");
+        }
+    }
 }
 
 fn apply_row(connection: &Connection, row: &Row) -> rusqlite::Result<()> {

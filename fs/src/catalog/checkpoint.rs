@@ -3,6 +3,7 @@
 //! A checkpoint syncs two files; done inside a commit (SQLite's default) it would put
 //! milliseconds into whatever request happens to be the thousandth.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -15,7 +16,7 @@ use rusqlite::{Connection, OpenFlags};
 use super::{BeforeCheckpoint, CatalogError, connect};
 
 /// The log is copied back when it is larger than this, or when a store has been quiet.
-const LOG_BYTES: u64 = 16 << 20;
+pub(super) const LOG_BYTES: u64 = 16 << 20;
 /// Past this the log is emptied even if writers must wait for it: without a pause between
 /// writers a passive checkpoint never finds the log fully copied and it would grow for ever. The
 /// bulk is copied passively first, so that they wait for the rest only.
@@ -44,7 +45,14 @@ impl Checkpointer {
         let wal = wal.to_owned();
         let thread = std::thread::Builder::new()
             .name("floe-checkpoint".to_owned())
-            .spawn(move || run(&connection, &wal, &woken, &before))
+            .spawn(move || {
+                // Without it the log would grow for ever.
+                let run = || run(&connection, &wal, &woken, &before);
+                while catch_unwind(AssertUnwindSafe(run)).is_err() {
+                    tracing::error!("panic in the checkpoint thread");
+                    std::thread::sleep(TICK);
+                }
+            })
             .map_err(|source| CatalogError::Sync {
                 path: path.to_owned(),
                 source,

@@ -208,6 +208,18 @@ impl Catalog {
         })
     }
 
+    /// Empties the log if the last process left a long one. Opening reads all of it, and processes
+    /// that are killed before they would have copied it back make it longer and longer. Everything
+    /// that must be durable before the log is already so.
+    pub(crate) fn empty_long_log(&self) -> Result<(), CatalogError> {
+        let len = std::fs::metadata(wal_path(&self.path)).map_or(0, |meta| meta.len());
+        if len > checkpoint::LOG_BYTES {
+            self.empty_log()
+        } else {
+            Ok(())
+        }
+    }
+
     /// Copies the log back into the database and empties it, so that whoever opens the catalog
     /// next sees that it was left in order. The log stays if a reader is still at it.
     pub(crate) fn empty_log(&self) -> Result<(), CatalogError> {

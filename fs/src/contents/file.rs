@@ -231,7 +231,6 @@ impl FileIo<'_> {
             let empty = |this: &Self| {
                 this.map
                     .runs(blocks(&edge))
-                    .iter()
                     .all(|(_, segment)| segment.is_none_or(|segment| segment.object.is_none()))
             };
             if edge.start < edge.end && !empty(self) {

@@ -2,7 +2,7 @@
 
 use super::files::Kill;
 use super::node::NodeState;
-use super::{Mutation, View, acl, lock};
+use super::{Mutation, View, acl};
 use crate::attr::{Attr, FileKind, GROUP_EXEC, SET_GID, SET_UID};
 use crate::change::{Change, Name, Row};
 use crate::contents::FILE_MAX;
@@ -30,7 +30,7 @@ impl View {
     ) -> Result<Attr, OpError> {
         let mutation = self.mutate()?;
         let node = mutation.node(ino)?;
-        let mut state = lock(&node)?;
+        let mut state = mutation.lock(&node)?;
         let mut change = Change::new();
         let mut row = state.row;
         row.attr.ctime = set.ctime.unwrap_or(mutation.now);

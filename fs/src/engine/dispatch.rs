@@ -1,7 +1,7 @@
 //! [`Dispatch`] for [`View`]: each operation is in the file of its feature.
 
+use super::View;
 use super::node::Contents;
-use super::{View, lock};
 use crate::attr::{Attr, FileKind};
 use crate::dispatch::{
     Caller, DirEntry, Dispatch, Entry, Fallocate, NewNode, OpError, OpenMode, RenameFlags, SetAttr,
@@ -108,8 +108,9 @@ impl Dispatch for View {
             return;
         }
         // Inline bytes are kept in memory only while somebody writes.
-        if let Ok(node) = self.epoch().nodes.get(ino)
-            && let Ok(mut state) = lock(&node)
+        let epoch = self.epoch();
+        if let Ok(node) = epoch.nodes.get(ino)
+            && let Ok(mut state) = self.lock(&epoch, &node)
             && matches!(state.contents, Some(Contents::Inline(_)))
         {
             state.contents = None;

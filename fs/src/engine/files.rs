@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::node::{Contents, Node, NodeState};
-use super::{Epoch, Mutation, View, lock};
+use super::{Epoch, Mutation, View};
 use crate::attr::FileKind;
 use crate::change::{Change, ContentKind, InodeRow, Row};
 use crate::contents::{ExtentMap, FILE_MAX, FileIo, INLINE_MAX, Source, as_len};
@@ -117,7 +117,7 @@ impl View {
                 (None, ContentKind::Extents) => {}
             }
         }
-        let mut state = lock(&node)?;
+        let mut state = self.lock(&epoch, &node)?;
         self.load(&epoch, &node, &mut state)?;
         match &state.contents {
             Some(contents) => read(&state, contents, out),
@@ -131,7 +131,7 @@ impl View {
         }
         let mutation = self.mutate()?;
         let node = mutation.node(ino)?;
-        let mut state = lock(&node)?;
+        let mut state = mutation.lock(&node)?;
         check_file(&state, ino)?;
         let offset = if write.append {
             state.row.attr.size
@@ -196,7 +196,7 @@ impl View {
         }
         let mutation = self.mutate()?;
         let node = mutation.node(ino)?;
-        let mut state = lock(&node)?;
+        let mut state = mutation.lock(&node)?;
         check_file(&state, ino)?;
         let mut row = state.row;
         row.attr.mtime = mutation.now;
@@ -241,7 +241,7 @@ impl View {
     pub(super) fn do_seek(&self, ino: Ino, offset: u64, hole: bool) -> Result<u64, OpError> {
         let epoch = self.epoch();
         let node = self.node(&epoch, ino)?;
-        let mut state = lock(&node)?;
+        let mut state = self.lock(&epoch, &node)?;
         check_file(&state, ino)?;
         let size = state.row.attr.size;
         if offset >= size {
@@ -310,7 +310,7 @@ impl Mutation<'_> {
             ino: node.ino,
             layer: self.layer,
             size: row.attr.size,
-            new_object: &mut || core.numbers.object(),
+            new_object: &mut || self.new_object(node.ino),
             created: None,
             inherited: false,
             blocks_delta: 0,

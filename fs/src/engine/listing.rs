@@ -1,6 +1,6 @@
 //! Listing directories.
 
-use super::{View, lock};
+use super::View;
 use crate::attr::FileKind;
 use crate::dispatch::{DirEntry, OpError};
 use crate::id::Ino;
@@ -25,7 +25,7 @@ impl View {
         let epoch = self.epoch();
         let node = self.node(&epoch, ino)?;
         let parent = {
-            let mut state = lock(&node)?;
+            let mut state = self.lock(&epoch, &node)?;
             self.complete(&epoch, &node, &mut state)?;
             if ino == Ino::ROOT {
                 ino
@@ -59,7 +59,7 @@ impl View {
         loop {
             // The lock is not held while attributes are read: that takes the children's locks.
             let batch = {
-                let mut state = lock(&node)?;
+                let mut state = self.lock(&epoch, &node)?;
                 self.complete(&epoch, &node, &mut state)?;
                 let directory = state.directory.as_ref();
                 directory

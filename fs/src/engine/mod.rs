@@ -21,6 +21,7 @@ mod freeze;
 mod kernel;
 mod left;
 mod listing;
+mod locked;
 mod names;
 mod node;
 mod reap;
@@ -36,15 +37,17 @@ pub(crate) use self::freeze::{SnapshotSpec, finish, freeze_closed, now_ns};
 pub use self::kernel::Attachment;
 use self::kernel::{KernelRefs, Transports};
 use self::left::Left;
+use self::locked::Locked;
 use self::node::{Node, NodeCache, NodeState};
 pub(crate) use self::reap::{reap_unlinked, release, remove, remove_doomed};
 use crate::attr::Timestamp;
 use crate::change::{Change, InodeRow, Name, Row};
 use crate::core::Core;
 use crate::dispatch::OpError;
+use crate::fault;
 use crate::id::{Ino, LayerId, ObjectId, SnapshotId, WorkspaceId};
 use crate::layers::Lineage;
-use crate::lock::{Mutex, ReadGuard, RwLock, WriteGuard, rank};
+use crate::lock::{Mutex, ReadGuard, RwLock, rank};
 
 /// Longest name of a file in bytes.
 pub(crate) const FILE_NAME_MAX: usize = 255;
@@ -148,6 +151,7 @@ impl View {
             epoch,
             now: Timestamp::now(),
             moving: RefCell::default(),
+            created: RefCell::default(),
             _gate: gate,
         })
     }
@@ -203,6 +207,8 @@ struct Mutation<'a> {
     now: Timestamp,
     /// Held once bytes were moved, until the change that says so is committed.
     moving: RefCell<Option<ReadGuard<'a, u64>>>,
+    /// Objects made for the change.
+    created: RefCell<Vec<(Ino, ObjectId)>>,
     _gate: ReadGuard<'a, ()>,
 }
 
@@ -212,7 +218,10 @@ impl Mutation<'_> {
     }
 
     fn apply(&self, change: &Change) -> Result<(), OpError> {
-        Ok(self.view.core.catalog.apply(change)?)
+        fault::point("apply");
+        self.view.core.catalog.apply(change)?;
+        fault::point("done");
+        Ok(())
     }
 
     /// An object got bytes that were elsewhere before. Called after they were written and before
@@ -258,16 +267,6 @@ impl Mutation<'_> {
     fn wrote(&self, state: &mut NodeState, row: InodeRow) {
         state.row = row;
         state.layer = self.layer;
-    }
-}
-
-/// Write-locks a node that has not been reclaimed.
-fn lock(node: &Node) -> Result<WriteGuard<'_, NodeState>, OpError> {
-    let state = node.state.write();
-    if state.reclaimed {
-        Err(OpError::Stale(node.ino))
-    } else {
-        Ok(state)
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::directory::{Directory, Slot};
 use super::node::{Contents, Node, NodeState};
-use super::{Epoch, Mutation, View, acl, checked_name, lock};
+use super::{Epoch, Mutation, View, acl, checked_name};
 use crate::attr::{Attr, FileKind, SET_GID};
 use crate::change::{Change, ContentKind, EntryRow, InodeRow, Name, Row};
 use crate::contents::INLINE_MAX;
@@ -35,7 +35,7 @@ impl View {
             };
             let slot = match known {
                 Some(slot) => slot,
-                None => self.slot(&epoch, &node, &mut *lock(&node)?, &name)?,
+                None => self.slot(&epoch, &node, &mut *self.lock(&epoch, &node)?, &name)?,
             };
             let Slot::Present { entry, .. } = slot else {
                 if node.state.read().row.attr.kind != FileKind::Directory {
@@ -128,7 +128,7 @@ impl View {
         let mutation = self.mutate()?;
         let _names = self.namespace.lock();
         let parent = mutation.node(parent)?;
-        let mut state = lock(&parent)?;
+        let mut state = mutation.lock(&parent)?;
         let Slot::Absent { shadows } = mutation.existing(&parent, &mut state, &name)? else {
             return Err(OpError::Exists { parent: parent.ino });
         };
@@ -163,7 +163,7 @@ impl View {
         let mutation = self.mutate()?;
         let _names = self.namespace.lock();
         let parent = mutation.node(parent)?;
-        let mut state = lock(&parent)?;
+        let mut state = mutation.lock(&parent)?;
         let node = mutation.node(ino)?;
         let Slot::Absent { shadows } = mutation.existing(&parent, &mut state, &name)? else {
             return Err(OpError::Exists { parent: parent.ino });
@@ -172,7 +172,7 @@ impl View {
             // A directory, and locked already.
             return Err(OpError::NotPermitted(ino));
         }
-        let mut child = lock(&node)?;
+        let mut child = mutation.lock(&node)?;
         let mut row = child.row;
         if row.attr.kind == FileKind::Directory {
             return Err(OpError::NotPermitted(ino));
@@ -227,7 +227,7 @@ impl View {
         let mutation = self.mutate()?;
         let _names = self.namespace.lock();
         let parent = mutation.node(parent)?;
-        let mut state = lock(&parent)?;
+        let mut state = mutation.lock(&parent)?;
         let slot = self.slot(&mutation.epoch, &parent, &mut state, &name)?;
         let Slot::Present { entry, .. } = slot else {
             return Err(OpError::NoEntry { parent: parent.ino });
@@ -238,7 +238,7 @@ impl View {
             _ => {}
         }
         let node = mutation.node(entry.ino)?;
-        let mut child = lock(&node)?;
+        let mut child = mutation.lock(&node)?;
         let mut change = Change::new();
         let child_row = mutation.unlinked(&node, &mut child)?;
         change.push(mutation.put(entry.ino, child_row));

@@ -4,13 +4,12 @@ use std::sync::Arc;
 
 use super::directory::Slot;
 use super::node::{Node, NodeState};
-use super::{Mutation, View, checked_name, lock};
+use super::{Locked, Mutation, View, checked_name};
 use crate::attr::FileKind;
 use crate::catalog::CatalogError;
 use crate::change::{Change, EntryRow, InodeRow, Name, Row};
 use crate::dispatch::{Caller, NewNode, OpError, RenameFlags};
 use crate::id::Ino;
-use crate::lock::WriteGuard;
 
 /// Levels of directories that are looked at before the catalog is taken for damaged.
 const DEPTH_MAX: u32 = 1 << 20;
@@ -24,8 +23,8 @@ struct End {
 
 /// The two directories, write-locked; one lock when they are the same.
 struct Parents<'a> {
-    from: WriteGuard<'a, NodeState>,
-    to: Option<WriteGuard<'a, NodeState>>,
+    from: Locked<'a>,
+    to: Option<Locked<'a>>,
 }
 
 impl Parents<'_> {
@@ -52,11 +51,11 @@ impl View {
         let from_node = mutation.node(from_parent)?;
         let to_node = mutation.node(to_parent)?;
         let mut parents = Parents {
-            from: lock(&from_node)?,
+            from: mutation.lock(&from_node)?,
             to: if from_parent == to_parent {
                 None
             } else {
-                Some(lock(&to_node)?)
+                Some(mutation.lock(&to_node)?)
             },
         };
         let slot = self.slot(&mutation.epoch, &from_node, &mut parents.from, &from_name)?;
@@ -158,7 +157,7 @@ impl Mutation<'_> {
 
         // What is replaced.
         let victim = target.map(|target| self.node(target.ino)).transpose()?;
-        let mut victim_state = victim.as_deref().map(lock).transpose()?;
+        let mut victim_state = victim.as_deref().map(|node| self.lock(node)).transpose()?;
         let mut victim_row = None;
         let mut replaced_directory = false;
         if let (Some(node), Some(state), Some(target)) = (&victim, &mut victim_state, target) {
@@ -176,7 +175,7 @@ impl Mutation<'_> {
 
         // What is moved.
         let moved = self.node(source.ino)?;
-        let mut moved_state = lock(&moved)?;
+        let mut moved_state = self.lock(&moved)?;
         let moved_row = self.moved(&moved_state, directory, to.parent.ino);
         change.push(self.put(source.ino, moved_row));
 
@@ -271,7 +270,8 @@ impl Mutation<'_> {
         let across = from.parent.ino != to.parent.ino;
         let is_directory = |entry: EntryRow| entry.kind == FileKind::Directory;
         let (source_node, target_node) = (self.node(source.ino)?, self.node(target.ino)?);
-        let (mut source_state, mut target_state) = (lock(&source_node)?, lock(&target_node)?);
+        let (mut source_state, mut target_state) =
+            (self.lock(&source_node)?, self.lock(&target_node)?);
         let source_row = self.moved(&source_state, is_directory(source), to.parent.ino);
         let target_row = self.moved(&target_state, is_directory(target), from.parent.ino);
 

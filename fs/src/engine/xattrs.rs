@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::node::{Node, NodeState};
-use super::{Epoch, Mutation, View, acl, lock};
+use super::{Epoch, Mutation, View, acl};
 use crate::attr::{FileKind, SET_GID};
 use crate::change::{Change, InodeRow, Name, Row};
 use crate::dispatch::{Caller, OpError, XattrMode};
@@ -54,7 +54,7 @@ impl View {
         if !node.state.read().row.has_xattr {
             return Err(OpError::NoXattr(ino));
         }
-        let value = self.xattr(&epoch, &node, &mut *lock(&node)?, name)?;
+        let value = self.xattr(&epoch, &node, &mut *self.lock(&epoch, &node)?, name)?;
         value
             .map(|value| value.to_vec())
             .ok_or(OpError::NoXattr(ino))
@@ -63,7 +63,7 @@ impl View {
     pub(super) fn do_listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>, OpError> {
         let epoch = self.epoch();
         let node = self.node(&epoch, ino)?;
-        let mut state = lock(&node)?;
+        let mut state = self.lock(&epoch, &node)?;
         self.load_xattrs(&epoch, &node, &mut state)?;
         let names = state.xattrs.iter().flat_map(|xattrs| xattrs.keys());
         Ok(names.map(|name| name.to_vec()).collect())
@@ -85,7 +85,7 @@ impl View {
         }
         let mutation = self.mutate()?;
         let node = mutation.node(ino)?;
-        let mut state = lock(&node)?;
+        let mut state = mutation.lock(&node)?;
         self.load_xattrs(&mutation.epoch, &node, &mut state)?;
         let xattrs = state.xattrs.iter().flatten();
         let (mut exists, mut list) = (false, name.len() + 1);
@@ -127,7 +127,7 @@ impl View {
         let name = checked_name(name)?;
         let mutation = self.mutate()?;
         let node = mutation.node(ino)?;
-        let mut state = lock(&node)?;
+        let mut state = mutation.lock(&node)?;
         let acl = &*name == acl::ACCESS || &*name == acl::DEFAULT;
         if self
             .xattr(&mutation.epoch, &node, &mut state, &name)?

@@ -1,6 +1,7 @@
 //! The background thread of a store: work that no caller waits for.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -59,7 +60,14 @@ impl Drop for Chores {
     }
 }
 
+/// A panic costs what is at work then, which opening the store finds again; the thread goes on.
 fn run(core: &Core, receive: &Receiver<Chore>) {
+    while catch_unwind(AssertUnwindSafe(|| work(core, receive))).is_err() {
+        tracing::error!("panic in the background");
+    }
+}
+
+fn work(core: &Core, receive: &Receiver<Chore>) {
     let mut held = None;
     // What waits for more of its kind: one transaction, and one sync, serve many.
     let mut corrections = Change::new();

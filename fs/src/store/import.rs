@@ -103,6 +103,7 @@ impl Store {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let root =
             rustix::fs::open(&real, flags, Mode::empty()).map_err(|errno| failed(errno.into()))?;
+        let store = rustix::fs::stat(self.dir()).map_err(|errno| failed(errno.into()))?;
         let mut builder = self.build_workspace(name)?;
         let mut import = Import {
             links: HashMap::new(),
@@ -110,6 +111,8 @@ impl Store {
             progress,
             path: real.clone(),
             dir: real,
+            store: self.dir().to_owned(),
+            store_key: (store.st_dev, store.st_ino),
         };
         // Asked once more: after this the workspace is there, whoever wants it.
         let done = import
@@ -148,6 +151,9 @@ struct Import<'a> {
     dir: PathBuf,
     /// Where the walk is, for errors.
     path: PathBuf,
+    /// The store, and its device and inode: a mount can show it at any place.
+    store: PathBuf,
+    store_key: (u64, u64),
 }
 
 impl Import<'_> {
@@ -208,6 +214,12 @@ impl Import<'_> {
         let kind = FileKind::from_mode(stat.st_mode)
             .ok_or_else(|| self.entry("import the unknown kind of")(rustix::io::Errno::INVAL))?;
         let key = (stat.st_dev, stat.st_ino);
+        if key == self.store_key {
+            return Err(ImportError::StoreInside {
+                dir: self.dir.clone(),
+                store: self.store.clone(),
+            });
+        }
         let linked = kind != FileKind::Directory && stat.st_nlink > 1;
         if linked && let Some(&ino) = self.links.get(&key) {
             builder.link(parent, name, ino).map_err(self.build())?;

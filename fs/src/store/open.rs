@@ -372,6 +372,10 @@ impl Store {
         if lock.crashed {
             // Which objects the last process had written and not synced is not known any more.
             objects.sync_all().map_err(contents_error)?;
+            if let Err(error) = catalog.empty_long_log() {
+                // On a full disk, for example. It only takes longer the next time.
+                warn!(%error, "the log of the catalog stays as it is");
+            }
         }
         let layers = SharedLayers::default();
         let mut last = LayerId(0);

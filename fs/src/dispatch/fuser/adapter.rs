@@ -17,6 +17,7 @@ use super::cache::FuseCache;
 use super::convert::{self, TTL};
 use super::syncing;
 use crate::dispatch::{self, Dispatch, Entry, OpError, OpenMode};
+use crate::fault;
 use crate::id::Ino;
 
 /// Protocol version in which the kernel learned to drop all names at once (Linux 6.16).
@@ -49,7 +50,7 @@ impl Adapter {
     ) -> Answer<'_, T> {
         let serving = self.cache.serving();
         Answer {
-            result: attempt(&*self.dispatch, operation, node, act),
+            result: attempt(&*self.dispatch, &self.cache, operation, node, act),
             _serving: serving,
         }
     }
@@ -57,9 +58,9 @@ impl Adapter {
     /// Makes a file or directory durable, on a thread that serves no requests: a slow disk would
     /// hold up everybody else on the mount.
     fn sync(&self, operation: &'static str, node: INodeNo, reply: ReplyEmpty) {
-        let dispatch = self.dispatch.clone();
+        let (dispatch, cache) = (self.dispatch.clone(), self.cache.clone());
         syncing::later(move || {
-            let synced = attempt(&*dispatch, operation, node, |fs| {
+            let synced = attempt(&*dispatch, &cache, operation, node, |fs| {
                 fs.fsync(convert::ino(node))
             });
             match synced {
@@ -105,11 +106,17 @@ struct Answer<'a, T> {
 /// Errors become errnos here; a panic is answered EIO and the session lives on.
 fn attempt<T>(
     dispatch: &dyn Dispatch,
+    cache: &Arc<FuseCache>,
     operation: &'static str,
     node: INodeNo,
     act: impl FnOnce(&dyn Dispatch) -> Result<T, OpError>,
 ) -> Result<T, Errno> {
-    match catch_unwind(AssertUnwindSafe(|| act(dispatch))) {
+    let _serving = fault::Serving::begin(operation);
+    let act = || {
+        fault::point("begin");
+        act(dispatch)
+    };
+    match catch_unwind(AssertUnwindSafe(act)) {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(error)) => {
             let dispatch::Errno(code) = (&error).into();
@@ -121,6 +128,10 @@ fn attempt<T>(
         }
         Err(_panic) => {
             tracing::error!(operation, ino = node.0, "panic while serving a request");
+            // The operation may have happened, and the kernel believes what it was told before.
+            let (cache, ino) = (cache.clone(), convert::ino(node));
+            cache.distrust_names();
+            syncing::later(move || cache.distrust(ino));
             Err(Errno::EIO)
         }
     }

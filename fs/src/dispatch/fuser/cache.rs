@@ -17,8 +17,8 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, openat, statx};
 use rustix::mount::{OpenTreeFlags, open_tree};
 
-use super::GENERATION;
 use super::closer::close_elsewhere;
+use super::{GENERATION, table};
 use crate::dispatch::{Kept, KernelCache};
 use crate::id::Ino;
 use crate::sys;
@@ -203,6 +203,32 @@ impl FuseCache {
                 Ok(())
             }
             other => other,
+        }
+    }
+
+    /// Nobody knows whether an operation on names has happened. Waits for nothing.
+    pub(super) fn distrust_names(&self) {
+        // An older kernel keeps none; and what is mounted inside would be detached.
+        let inside = table::every_mount().map(|all| table::inside(&all, self.device()));
+        let dropped = match inside {
+            _ if !self.recent_kernel.load(Ordering::Relaxed) => Ok(()),
+            Ok(inside) if inside.is_empty() => self.drop_names(),
+            Ok(_) => Err(io::Error::other("something is mounted inside")),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = dropped {
+            tracing::warn!(%error, "the kernel may believe names that are not true any more");
+        }
+    }
+
+    /// Nobody knows whether an operation on this inode has happened. Not from a thread that serves
+    /// requests.
+    pub(super) fn distrust(&self, ino: Ino) {
+        match self.inval_inode(ino) {
+            Err(error) if error.raw_os_error() != Some(libc::ENOENT) => {
+                tracing::warn!(%error, %ino, "the kernel may believe what is not true any more");
+            }
+            _ => {}
         }
     }
 

@@ -1,0 +1,70 @@
+//! Panics that a test asks for in the middle of a request (tests/panics.rs). Debug builds only: in a
+//! release build nothing of this exists.
+//!
+//! `$FLOE_TEST_PANIC` names a file. While it holds `OPERATION POINT`, the next request of that kind
+//! which comes by that point removes the file and panics there. The points:
+//!
+//! | point | where |
+//! |---|---|
+//! | `begin` | before the operation |
+//! | `apply` | locks are held and contents prepared, nothing is written to the catalog |
+//! | `rows` | the catalog's writer is held, the first row of the change is written |
+//! | `done` | the change is committed, memory does not follow yet |
+//!
+//! Threads that serve no request, such as the one that reclaims files, never panic here.
+
+/// A request that this thread serves, until dropped.
+#[derive(Debug)]
+pub(crate) struct Serving(());
+
+#[cfg(debug_assertions)]
+mod asked {
+    use std::cell::Cell;
+    use std::path::PathBuf;
+    use std::sync::OnceLock;
+
+    thread_local! {
+        pub(super) static OPERATION: Cell<Option<&'static str>> = const { Cell::new(None) };
+    }
+
+    /// Panics if a test asked for it.
+    pub(super) fn point(point: &str) {
+        static FILE: OnceLock<Option<PathBuf>> = OnceLock::new();
+        let file = FILE.get_or_init(|| std::env::var_os("FLOE_TEST_PANIC").map(PathBuf::from));
+        let (Some(file), Some(operation)) = (file, OPERATION.get()) else {
+            return;
+        };
+        let wanted = format!("{operation} {point}");
+        // Whoever removes the file was the first.
+        let asked = std::fs::read(file).is_ok_and(|text| text == wanted.as_bytes())
+            && std::fs::remove_file(file).is_ok();
+        assert!(!asked, "a test asked for it: {wanted}");
+    }
+}
+
+impl Serving {
+    /// Begins to serve a request.
+    pub(crate) fn begin(operation: &'static str) -> Self {
+        #[cfg(debug_assertions)]
+        asked::OPERATION.set(Some(operation));
+        #[cfg(not(debug_assertions))]
+        let _unused = operation;
+        Self(())
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        #[cfg(debug_assertions)]
+        asked::OPERATION.set(None);
+    }
+}
+
+/// A place where a test can have a request panic.
+#[inline]
+pub(crate) fn point(name: &str) {
+    #[cfg(debug_assertions)]
+    asked::point(name);
+    #[cfg(not(debug_assertions))]
+    let _unused = name;
+}
