@@ -378,7 +378,8 @@ fn a_file_is_in_thousands_of_pieces() {
         let file = File::create(root.join("file")).unwrap();
         file.set_len(2 * pieces * BLOCK).unwrap();
     });
-    let _watchdog = Watchdog::start(store.daemon().unwrap(), Duration::from_secs(600));
+    let limit = Duration::from_secs(if long_run() { 1800 } else { 300 });
+    let _watchdog = Watchdog::start(store.daemon().unwrap(), limit);
     let open = |root: &Path| {
         let file = OpenOptions::new()
             .read(true)
