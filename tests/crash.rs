@@ -119,7 +119,8 @@ fn dead_mount_says_so(live: &Path) {
 }
 
 /// A daemon that puts a store in order after a kill is killed as well.
-fn kill_while_it_starts(store: &TestStore, pause: Duration) {
+fn kill_while_it_starts(store: &TestStore, pause: Duration) -> bool {
+    let mut killed = false;
     let mut command = store.command();
     let mut child = command.args(["daemon", "start"]).spawn().unwrap();
     std::thread::sleep(pause);
@@ -129,9 +130,11 @@ fn kill_while_it_starts(store: &TestStore, pause: Duration) {
         if arguments.any(|argument| argument == b"--detached") {
             process.kill();
             assert!(process.wait_for_end(Duration::from_secs(30)));
+            killed = true;
         }
     }
     child.wait().unwrap();
+    killed
 }
 
 /// Several stores: what is checked after each kill grows with the kills. Two at a time, as most of a
@@ -172,6 +175,7 @@ fn kill_under_load(kills: usize, seed: u64) {
     };
     let mut kept = vec![(first, digest(&frozen))];
     work.push(Box::new(Control::new(&store, seed)));
+    let mut killed_early = 0;
     for round in 0..kills {
         // In some rounds nothing starts the daemon again but what comes after the kill.
         let control = (round % 5 == 4).then(|| work.pop().unwrap());
@@ -185,7 +189,8 @@ fn kill_under_load(kills: usize, seed: u64) {
         if let Some(control) = control {
             dead_mount_says_so(&live);
             work.push(control);
-            kill_while_it_starts(&store, Duration::from_millis(random.below(100)));
+            let pause = Duration::from_millis(random.below(100));
+            killed_early += u32::from(kill_while_it_starts(&store, pause));
         }
         // Any command brings everything back.
         store.check();
@@ -205,6 +210,7 @@ fn kill_under_load(kills: usize, seed: u64) {
             work.step().unwrap();
         }
     }
+    assert!(killed_early > 0, "none was killed while it started");
     check(&mut work, &live, true, kills);
     let before = Tree::scan(&live, ScanOptions::ALL);
     store.stop_daemon();

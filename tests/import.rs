@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use floe_harness::command::run;
 use floe_harness::{Load, Operations, Output, ScanOptions, TestStore, Tree, Watchdog};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
+use rustix::mount::{UnmountFlags, mount_bind, unmount};
 
 fn source(store: &TestStore) -> PathBuf {
     let dir = store.base().join("source");
@@ -253,6 +254,15 @@ fn a_directory_that_holds_the_store_is_refused() {
     symlink(store.base(), store.base().join("link")).unwrap();
     let refused = import(&store, "w", &store.base().join("link")).expect_code(2);
     makes_nothing(&store, &refused, &["contains the store"]);
+    // Nor under another name.
+    let elsewhere = store.base().join("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    for part in ["", "objects"] {
+        mount_bind(store.store_dir().join(part), &elsewhere).unwrap();
+        let refused = import(&store, "w", &elsewhere);
+        unmount(&elsewhere, UnmountFlags::empty()).unwrap();
+        makes_nothing(&store, &refused.expect_code(2), &["contains the store"]);
+    }
     fs::write(store.base().join("file"), "").unwrap();
     let refused = import(&store, "w", &store.base().join("file")).expect_code(1);
     makes_nothing(&store, &refused, &["file"]);
@@ -312,7 +322,7 @@ fn the_store_mounted_inside_a_directory_is_refused() {
     let dir = source(&store);
     let point = dir.join("sub/point");
     fs::create_dir_all(&point).unwrap();
-    rustix::mount::mount_bind(store.store_dir(), &point).unwrap();
+    mount_bind(store.store_dir(), &point).unwrap();
     let refused = import(&store, "w", &dir);
     rustix::mount::unmount(&point, rustix::mount::UnmountFlags::DETACH).unwrap();
     makes_nothing(&store, &refused.expect_code(2), &["contains the store"]);

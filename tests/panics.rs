@@ -190,6 +190,49 @@ fn a_panic_while_a_name_is_made_or_removed_leaves_it_whole_or_absent() {
 }
 
 #[test]
+fn a_panic_is_known_in_every_directory_and_file_that_the_request_concerned() {
+    for point in ["apply", "done"] {
+        let panics = Panics::new(|root| {
+            for dir in ["a", "b"] {
+                fs::create_dir(root.join(dir)).unwrap();
+            }
+            fs::write(root.join("a/x"), "x").unwrap();
+            fs::write(root.join("one"), "one").unwrap();
+            fs::hard_link(root.join("one"), root.join("a/two")).unwrap();
+        });
+        let live = panics.live.clone();
+        let happened = point == "done" || !cfg!(debug_assertions);
+        let (a, b) = (live.join("a"), live.join("b"));
+        // The second listing comes from what the kernel keeps, attributes included.
+        let warm = || {
+            for dir in [&live, &a, &b, &live, &a, &b] {
+                assert!(!listed(dir, "nothing"));
+            }
+        };
+        let open = File::open(live.join("one")).unwrap();
+        assert_eq!(open.metadata().unwrap().nlink(), 2);
+        warm();
+        panics.at("rename", point, || fs::rename(a.join("x"), b.join("x")));
+        assert_eq!(agree(&a, "x"), !happened, "rename {point}");
+        assert_eq!(agree(&b, "x"), happened, "rename {point}");
+        warm();
+        panics.at("link", point, || {
+            fs::hard_link(live.join("one"), b.join("three"))
+        });
+        assert_eq!(agree(&b, "three"), happened, "link {point}");
+        let links = if happened { 3 } else { 2 };
+        soon("links are known", || {
+            open.metadata().unwrap().nlink() == links
+        });
+        warm();
+        panics.at("unlink", point, || fs::remove_file(a.join("two")));
+        assert_eq!(agree(&a, "two"), !happened, "unlink {point}");
+        soon("links are known", || open.metadata().unwrap().nlink() == 2);
+        panics.goes_on(point);
+    }
+}
+
+#[test]
 fn a_panic_while_contents_change_shows_the_old_or_the_new_ones() {
     let old = vec![b'o'; 500_000];
     for point in POINTS {

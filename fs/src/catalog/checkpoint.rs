@@ -6,7 +6,6 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -38,7 +37,7 @@ impl Checkpointer {
     pub(super) fn start(
         path: &Path,
         wal: &Path,
-        before: Arc<OnceLock<BeforeCheckpoint>>,
+        before: BeforeCheckpoint,
     ) -> Result<Self, CatalogError> {
         let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         let (wake, woken) = bounded(1);
@@ -86,12 +85,7 @@ impl Drop for Checkpointer {
     }
 }
 
-fn run(
-    connection: &Connection,
-    wal: &PathBuf,
-    woken: &Receiver<()>,
-    before: &OnceLock<BeforeCheckpoint>,
-) {
+fn run(connection: &Connection, wal: &PathBuf, woken: &Receiver<()>, before: &BeforeCheckpoint) {
     let size = || std::fs::metadata(wal).map_or(0, |meta| meta.len());
     let (mut checkpointed, mut quiet) = (0, Duration::ZERO);
     loop {
@@ -113,7 +107,7 @@ fn run(
         };
         // The kernel writes the log back in its own time as well: what has to be on the disk first
         // does not stay behind for long.
-        if let Some(Err(error)) = before.get().map(|before| before()) {
+        if let Err(error) = before() {
             tracing::warn!(%error, "syncing objects before the log");
             continue;
         }

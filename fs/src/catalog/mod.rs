@@ -50,13 +50,13 @@ pub(crate) struct Catalog {
     next_reader: AtomicUsize,
     /// The write-ahead log, for making commits durable without another transaction.
     wal: File,
-    before_checkpoint: Arc<OnceLock<BeforeCheckpoint>>,
-    checkpointer: checkpoint::Checkpointer,
+    before_checkpoint: OnceLock<BeforeCheckpoint>,
+    checkpointer: OnceLock<checkpoint::Checkpointer>,
     reserve: reserve::Reserve,
 }
 
 /// What must be durable before the log is: a checkpoint syncs it.
-type BeforeCheckpoint = Box<dyn Fn() -> Result<(), ContentsError> + Send + Sync>;
+type BeforeCheckpoint = Arc<dyn Fn() -> Result<(), ContentsError> + Send + Sync>;
 
 impl Catalog {
     /// Makes a new catalog file, complete or not at all.
@@ -93,11 +93,12 @@ impl Catalog {
         })
     }
 
-    /// Opens an existing catalog for the one process that may write it, and migrates it.
+    /// Opens an existing catalog for the one process that may write it. Nothing in it is changed;
+    /// what is to be written needs [`Catalog::migrate`] first.
     pub(crate) fn open(path: &Path) -> Result<Self, CatalogError> {
         let during = "opening the catalog";
-        let mut writer = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-        let from_format = format(&writer)?;
+        let writer = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        format(&writer)?;
         writer
             .pragma_update(None, "journal_mode", "WAL")
             .and_then(|()| writer.pragma_update(None, "synchronous", "NORMAL"))
@@ -106,16 +107,7 @@ impl Catalog {
             // What it reads is mostly what it wrote, and so in the log: a mapping of the main file
             // would only be asked in vain. Nobody else makes its cache stale.
             .and_then(|()| writer.pragma_update(None, "mmap_size", 0))
-            .map_err(CatalogError::during(during))?;
-        schema::migrate(&mut writer, from_format)?;
-        if from_format < FORMAT {
-            // The number in the main file is what others go by.
-            writer
-                .query_row(EMPTY_LOG, [], |_| Ok(()))
-                .map_err(CatalogError::during(during))?;
-        }
-        writer
-            .pragma_update(None, "foreign_keys", true)
+            .and_then(|()| writer.pragma_update(None, "foreign_keys", true))
             .map_err(CatalogError::during(during))?;
         // The log exists only after the first access in WAL mode.
         writer
@@ -136,26 +128,52 @@ impl Catalog {
             path: wal_path.clone(),
             source,
         })?;
-        let before_checkpoint = Arc::default();
-        let checkpointer =
-            checkpoint::Checkpointer::start(path, &wal_path, Arc::clone(&before_checkpoint))?;
         Ok(Self {
             path: path.to_owned(),
             writer: Mutex::new(writer),
             readers,
             next_reader: AtomicUsize::new(0),
             wal,
-            before_checkpoint,
-            checkpointer,
+            before_checkpoint: OnceLock::new(),
+            checkpointer: OnceLock::new(),
             reserve: reserve::Reserve::open(path),
         })
     }
 
-    /// Has something done before each checkpoint, and every second in between.
-    pub(crate) fn before_checkpoint(&self, act: BeforeCheckpoint) {
-        if self.before_checkpoint.set(act).is_err() {
-            tracing::error!("two things are to be done before a checkpoint");
+    /// Brings a catalog of an older format to this program's; says whether there was anything to
+    /// do. The number in the main file is the old one until the log is emptied.
+    ///
+    /// # Errors
+    /// [`CatalogError`]; nothing was changed then.
+    pub(crate) fn migrate(&self) -> Result<bool, CatalogError> {
+        let mut writer = self.writer.lock();
+        let from = format(&writer)?;
+        if from == FORMAT {
+            return Ok(false);
         }
+        match schema::migrate(&mut writer, from) {
+            // A store that cannot be opened cannot be emptied.
+            Err(error) if error.is_full() && self.reserve.release() => {
+                schema::migrate(&mut writer, from)?;
+            }
+            migrated => migrated?,
+        }
+        Ok(true)
+    }
+
+    /// Begins to copy the log back from time to time. `before` is done before each time, and every
+    /// second in between.
+    ///
+    /// # Errors
+    /// [`CatalogError`]; the log grows then.
+    pub(crate) fn start_checkpoints(&self, before: BeforeCheckpoint) -> Result<(), CatalogError> {
+        let before = self.before_checkpoint.get_or_init(|| before);
+        let path = &self.path;
+        let started = checkpoint::Checkpointer::start(path, &wal_path(path), before.clone())?;
+        if self.checkpointer.set(started).is_err() {
+            tracing::error!("two threads copy the log of the catalog back");
+        }
+        Ok(())
     }
 
     /// Opens a catalog to look at, while another process may be writing it.
@@ -193,7 +211,9 @@ impl Catalog {
             applied => applied?,
         }
         drop(writer);
-        self.checkpointer.committed();
+        if let Some(checkpointer) = self.checkpointer.get() {
+            checkpointer.committed();
+        }
         Ok(())
     }
 
@@ -208,12 +228,12 @@ impl Catalog {
         })
     }
 
-    /// Empties the log if the last process left a long one. Opening reads all of it, and processes
-    /// that are killed before they would have copied it back make it longer and longer. Everything
-    /// that must be durable before the log is already so.
-    pub(crate) fn empty_long_log(&self) -> Result<(), CatalogError> {
+    /// Empties the log if the last process left a long one, or in any case. Opening reads all of it,
+    /// and processes that are killed before they would have copied it back make it longer and longer.
+    /// Everything that must be durable before the log has to be so already.
+    pub(crate) fn shorten_log(&self, in_any_case: bool) -> Result<(), CatalogError> {
         let len = std::fs::metadata(wal_path(&self.path)).map_or(0, |meta| meta.len());
-        if len > checkpoint::LOG_BYTES {
+        if in_any_case || len > checkpoint::LOG_BYTES {
             self.empty_log()
         } else {
             Ok(())

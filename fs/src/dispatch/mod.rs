@@ -207,6 +207,8 @@ pub trait Dispatch: Send + Sync {
     fn forget(&self, ino: Ino, count: u64);
     /// Returns every lookup reference and open: the transport's connection has ended.
     fn forget_all(&self);
+    /// The root, and every inode that is referenced or open for writing.
+    fn known(&self) -> Vec<Ino>;
     /// Reads attributes.
     fn getattr(&self, ino: Ino) -> Result<Attr, OpError>;
     /// Tells inodes of the same number apart that a kernel must not take for one: after a rollback

@@ -22,6 +22,12 @@ impl Dispatch for View {
         self.do_forget_all();
     }
 
+    fn known(&self) -> Vec<Ino> {
+        let mut known = self.kernel.all();
+        known.push(Ino::ROOT);
+        known
+    }
+
     fn getattr(&self, ino: Ino) -> Result<Attr, OpError> {
         self.do_getattr(ino)
     }

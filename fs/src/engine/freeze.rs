@@ -14,6 +14,7 @@ use crate::attr::FileKind;
 use crate::catalog::CatalogError;
 use crate::change::{Change, Row, SnapshotRow};
 use crate::core::{Chore, Core};
+use crate::dispatch::Dispatch;
 use crate::id::{Ino, LayerId, SnapshotId, WorkspaceId};
 use crate::layers::TreeError;
 
@@ -225,8 +226,7 @@ impl View {
     ) -> Result<(Frozen, Vec<Ino>), FreezeError> {
         let _gate = self.gate.write();
         let epoch = self.epoch();
-        let frozen = replace(&self.core, spec, epoch.layer(), target)?;
-        let mut known = self.kernel.all();
+        let known = self.known();
         let removed = |ino: &&Ino| {
             epoch.nodes.get(**ino).is_ok_and(|node| {
                 let attr = node.state.read().row.attr;
@@ -234,9 +234,10 @@ impl View {
             })
         };
         let removed: Vec<Ino> = known.iter().filter(removed).copied().collect();
-        self.left.leave(&known, &removed);
-        known.push(Ino::ROOT);
+        let frozen = replace(&self.core, spec, epoch.layer(), target)?;
+        // Nothing in between: writes would go on into the layer that is frozen now.
         *self.epoch.write() = Epoch::new(frozen.live);
+        self.left.leave(&known, &removed);
         Ok((frozen, known))
     }
 }

@@ -51,14 +51,22 @@ impl View {
         epoch: &'a Epoch,
         node: &'a Node,
     ) -> Result<Locked<'a>, OpError> {
-        let state = node.state.write();
-        if state.reclaimed {
-            return Err(OpError::Stale(node.ino));
-        }
-        Ok(Locked {
+        self.locked(epoch, node, node.state.write())
+            .ok_or(OpError::Stale(node.ino))
+    }
+
+    /// A node that was locked in some other way; none if it has been reclaimed.
+    pub(super) fn locked<'a>(
+        &'a self,
+        epoch: &'a Epoch,
+        node: &Node,
+        state: WriteGuard<'a, NodeState>,
+    ) -> Option<Locked<'a>> {
+        let ino = node.ino;
+        (!state.reclaimed).then_some(Locked {
             view: self,
             epoch,
-            ino: node.ino,
+            ino,
             state,
         })
     }

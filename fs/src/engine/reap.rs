@@ -91,9 +91,12 @@ impl View {
                 self.reap_again(node.ino);
                 continue;
             };
+            let Some(state) = self.locked(&mutation.epoch, node, state) else {
+                continue;
+            };
             // References are taken before the node is looked at, and counted here under its lock:
             // one of the two sides sees the other.
-            if state.reclaimed || state.row.attr.nlink != 0 || self.kernel.is_referenced(node.ino) {
+            if state.row.attr.nlink != 0 || self.kernel.is_referenced(node.ino) {
                 continue;
             }
             let (ino, layer) = (node.ino, mutation.layer);
@@ -104,6 +107,7 @@ impl View {
         mutation.apply(&change)?;
         for (ino, mut state) in locked {
             state.reclaimed = true;
+            drop(state);
             mutation.epoch.nodes.remove(ino);
         }
         drop(mutation);

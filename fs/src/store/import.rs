@@ -3,7 +3,7 @@
 //! Everything is reached relative to open directories and without following symbolic links, so
 //! that somebody who changes the tree meanwhile cannot lead the import out of it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
@@ -103,7 +103,12 @@ impl Store {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let root =
             rustix::fs::open(&real, flags, Mode::empty()).map_err(|errno| failed(errno.into()))?;
-        let store = rustix::fs::stat(self.dir()).map_err(|errno| failed(errno.into()))?;
+        let mut own = HashSet::new();
+        for part in ["", "objects", "run"] {
+            let stat = rustix::fs::stat(self.dir().join(part));
+            let stat = stat.map_err(|errno| failed(errno.into()))?;
+            own.insert((stat.st_dev, stat.st_ino));
+        }
         let mut builder = self.build_workspace(name)?;
         let mut import = Import {
             links: HashMap::new(),
@@ -112,7 +117,7 @@ impl Store {
             path: real.clone(),
             dir: real,
             store: self.dir().to_owned(),
-            store_key: (store.st_dev, store.st_ino),
+            own,
         };
         // Asked once more: after this the workspace is there, whoever wants it.
         let done = import
@@ -151,15 +156,16 @@ struct Import<'a> {
     dir: PathBuf,
     /// Where the walk is, for errors.
     path: PathBuf,
-    /// The store, and its device and inode: a mount can show it at any place.
+    /// The store, and the device and inode of its directories: a mount can show them at any place.
     store: PathBuf,
-    store_key: (u64, u64),
+    own: HashSet<(u64, u64)>,
 }
 
 impl Import<'_> {
     /// Walks the tree depth first. One descriptor a level is open.
     fn tree(&mut self, builder: &mut Builder<'_>, root: OwnedFd) -> Result<(), ImportError> {
         let stat = rustix::fs::fstat(&root).map_err(self.entry("stat"))?;
+        self.not_of_the_store((stat.st_dev, stat.st_ino))?;
         let file = self.new_file(&stat, FileKind::Directory, root.as_fd(), None)?;
         builder.root(&file).map_err(self.build())?;
         self.report.directories += 1;
@@ -183,6 +189,16 @@ impl Import<'_> {
                 }
             }
             self.go_on()?;
+        }
+        Ok(())
+    }
+
+    fn not_of_the_store(&self, key: (u64, u64)) -> Result<(), ImportError> {
+        if self.own.contains(&key) {
+            return Err(ImportError::StoreInside {
+                dir: self.dir.clone(),
+                store: self.store.clone(),
+            });
         }
         Ok(())
     }
@@ -214,12 +230,7 @@ impl Import<'_> {
         let kind = FileKind::from_mode(stat.st_mode)
             .ok_or_else(|| self.entry("import the unknown kind of")(rustix::io::Errno::INVAL))?;
         let key = (stat.st_dev, stat.st_ino);
-        if key == self.store_key {
-            return Err(ImportError::StoreInside {
-                dir: self.dir.clone(),
-                store: self.store.clone(),
-            });
-        }
+        self.not_of_the_store(key)?;
         let linked = kind != FileKind::Directory && stat.st_nlink > 1;
         if linked && let Some(&ino) = self.links.get(&key) {
             builder.link(parent, name, ino).map_err(self.build())?;

@@ -367,16 +367,6 @@ impl Store {
         let catalog = Arc::new(Catalog::open(&path).map_err(catalog_error)?);
         let summary = catalog.summary().map_err(catalog_error)?;
         let objects = Arc::new(Objects::open(&Core::objects_dir(&dir)).map_err(contents_error)?);
-        let before = objects.clone();
-        catalog.before_checkpoint(Box::new(move || before.sync_inherited(true)));
-        if lock.crashed {
-            // Which objects the last process had written and not synced is not known any more.
-            objects.sync_all().map_err(contents_error)?;
-            if let Err(error) = catalog.empty_long_log() {
-                // On a full disk, for example. It only takes longer the next time.
-                warn!(%error, "the log of the catalog stays as it is");
-            }
-        }
         let layers = SharedLayers::default();
         let mut last = LayerId(0);
         for layer in catalog.layers().map_err(catalog_error)? {
@@ -388,6 +378,20 @@ impl Store {
                 })?;
             last = layer.id;
         }
+        let migrated = catalog.migrate().map_err(catalog_error)?;
+        if lock.crashed || migrated {
+            // Which objects the last process had written and not synced is not known any more; they
+            // come before the log.
+            objects.sync_all().map_err(contents_error)?;
+        }
+        if let Err(error) = catalog.shorten_log(migrated) {
+            // On a full disk, for example. It only takes longer the next time.
+            warn!(%error, "the log of the catalog stays as it is");
+        }
+        let before = objects.clone();
+        catalog
+            .start_checkpoints(Arc::new(move || before.sync_inherited(true)))
+            .map_err(catalog_error)?;
         let numbers = Numbers::open(&catalog, last).map_err(catalog_error)?;
         let core = Arc::new(Core {
             dir: dir.clone(),

@@ -50,7 +50,7 @@ impl Adapter {
     ) -> Answer<'_, T> {
         let serving = self.cache.serving();
         Answer {
-            result: attempt(&*self.dispatch, &self.cache, operation, node, act),
+            result: attempt(&self.dispatch, &self.cache, operation, node, act),
             _serving: serving,
         }
     }
@@ -60,7 +60,7 @@ impl Adapter {
     fn sync(&self, operation: &'static str, node: INodeNo, reply: ReplyEmpty) {
         let (dispatch, cache) = (self.dispatch.clone(), self.cache.clone());
         syncing::later(move || {
-            let synced = attempt(&*dispatch, &cache, operation, node, |fs| {
+            let synced = attempt(&dispatch, &cache, operation, node, |fs| {
                 fs.fsync(convert::ino(node))
             });
             match synced {
@@ -77,9 +77,7 @@ impl Adapter {
     /// Notes a writer before the kernel knows of it. Nothing is written late, so nothing has to be
     /// flushed; cached pages stay valid across opens.
     fn opened(&self, ino: Ino, mode: OpenMode) -> FopenFlags {
-        if mode.writes() {
-            self.cache.writer_came(ino);
-        }
+        self.cache.opened(ino, mode);
         FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH
     }
 
@@ -105,7 +103,7 @@ struct Answer<'a, T> {
 
 /// Errors become errnos here; a panic is answered EIO and the session lives on.
 fn attempt<T>(
-    dispatch: &dyn Dispatch,
+    dispatch: &Arc<dyn Dispatch>,
     cache: &Arc<FuseCache>,
     operation: &'static str,
     node: INodeNo,
@@ -114,7 +112,7 @@ fn attempt<T>(
     let _serving = fault::Serving::begin(operation);
     let act = || {
         fault::point("begin");
-        act(dispatch)
+        act(&**dispatch)
     };
     match catch_unwind(AssertUnwindSafe(act)) {
         Ok(Ok(value)) => Ok(value),
@@ -128,10 +126,11 @@ fn attempt<T>(
         }
         Err(_panic) => {
             tracing::error!(operation, ino = node.0, "panic while serving a request");
-            // The operation may have happened, and the kernel believes what it was told before.
-            let (cache, ino) = (cache.clone(), convert::ino(node));
+            // The operation may have happened, to more inodes than this one, and the kernel believes
+            // what it was told before.
+            let (dispatch, cache) = (dispatch.clone(), cache.clone());
             cache.distrust_names();
-            syncing::later(move || cache.distrust(ino));
+            syncing::later(move || cache.distrust(&dispatch.known()));
             Err(Errno::EIO)
         }
     }

@@ -3,7 +3,8 @@
 //! A mount by root keeps a *private clone* of itself: a second mount of the same file system that
 //! is attached nowhere. Files opened through it do not keep anyone from unmounting the visible one.
 //! To write the pages of a mapped file back, the daemon opens it through the clone by its number
-//! and keeps that *sync descriptor* for as long as somebody has the file open for writing.
+//! and keeps that *sync descriptor* for as long as somebody has the file open so that it can be
+//! mapped for writing.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -19,7 +20,7 @@ use rustix::mount::{OpenTreeFlags, open_tree};
 
 use super::closer::close_elsewhere;
 use super::{GENERATION, table};
-use crate::dispatch::{Kept, KernelCache};
+use crate::dispatch::{Kept, KernelCache, OpenMode};
 use crate::id::Ino;
 use crate::sys;
 
@@ -49,7 +50,9 @@ struct Held {
     private: Option<Arc<Private>>,
     /// How often each file is open for writing.
     writers: HashMap<Ino, u32>,
-    /// Sync descriptors. Only of files with writers, and only while there is a private clone.
+    /// How often each file is open so that it can be mapped for writing.
+    mappers: HashMap<Ino, u32>,
+    /// Sync descriptors. Only of files with mappers, and only while there is a private clone.
     sync_fds: HashMap<Ino, Arc<OwnedFd>>,
 }
 
@@ -138,23 +141,28 @@ impl FuseCache {
         drop(held);
     }
 
-    /// A file was opened for writing; to be told before the kernel is.
-    pub(super) fn writer_came(&self, ino: Ino) {
-        *self.held.lock().writers.entry(ino).or_default() += 1;
+    /// A file was opened; to be told before the kernel is.
+    pub(super) fn opened(&self, ino: Ino, mode: OpenMode) {
+        let mut held = self.held.lock();
+        if mode.writes() {
+            *held.writers.entry(ino).or_default() += 1;
+        }
+        if mode.maps() {
+            *held.mappers.entry(ino).or_default() += 1;
+        }
     }
 
-    /// A writer of the file is gone; with the last one its sync descriptor goes. Called by serving
-    /// threads, which must not close it themselves: closing may write back and wait for an answer.
-    pub(super) fn writer_gone(&self, ino: Ino) {
+    /// A descriptor of the file is gone; with the last that can be mapped for writing its sync
+    /// descriptor goes. Called by serving threads, which must not close it themselves: closing may
+    /// write back and wait for an answer.
+    pub(super) fn closed(&self, ino: Ino, mode: OpenMode) {
         let mut held = self.held.lock();
-        let Some(count) = held.writers.get_mut(&ino) else {
-            return;
-        };
-        *count -= 1;
-        if *count > 0 {
+        if mode.writes() {
+            is_last(&mut held.writers, ino);
+        }
+        if !mode.maps() || !is_last(&mut held.mappers, ino) {
             return;
         }
-        held.writers.remove(&ino);
         let unused = held.sync_fds.remove(&ino);
         drop(held);
         if let Some(unused) = unused {
@@ -168,9 +176,9 @@ impl FuseCache {
         }
         let fd = Arc::new(sys::open_by_node_id(&private.root, ino, GENERATION)?);
         let mut held = self.held.lock();
-        // The last writer, or the mount, may have gone meanwhile: then nobody would close it.
+        // The last mapper, or the mount, may have gone meanwhile: then nobody would close it.
         if held.private.is_some()
-            && held.writers.contains_key(&ino)
+            && held.mappers.contains_key(&ino)
             && held.sync_fds.len() < SYNC_FDS_MAX
         {
             held.sync_fds.insert(ino, fd.clone());
@@ -221,14 +229,16 @@ impl FuseCache {
         }
     }
 
-    /// Nobody knows whether an operation on this inode has happened. Not from a thread that serves
-    /// requests.
-    pub(super) fn distrust(&self, ino: Ino) {
-        match self.inval_inode(ino) {
-            Err(error) if error.raw_os_error() != Some(libc::ENOENT) => {
-                tracing::warn!(%error, %ino, "the kernel may believe what is not true any more");
+    /// Nobody knows whether an operation on some of these inodes has happened. Not from a thread
+    /// that serves requests.
+    pub(super) fn distrust(&self, inodes: &[Ino]) {
+        for &ino in inodes {
+            match self.inval_inode(ino) {
+                Err(error) if error.raw_os_error() != Some(libc::ENOENT) => {
+                    tracing::warn!(%error, %ino, "the kernel may believe what is not true any more");
+                }
+                _ => {}
             }
-            _ => {}
         }
     }
 
@@ -242,6 +252,19 @@ impl FuseCache {
         message[4..8].copy_from_slice(&NOTIFY_INC_EPOCH.to_ne_bytes());
         (&link.device).write_all(&message)
     }
+}
+
+/// Takes one away; whether it was the last.
+fn is_last(counts: &mut HashMap<Ino, u32>, ino: Ino) -> bool {
+    let Some(count) = counts.get_mut(&ino) else {
+        return false;
+    };
+    *count -= 1;
+    if *count > 0 {
+        return false;
+    }
+    counts.remove(&ino);
+    true
 }
 
 /// The file is in no state that a write could reach: removed for good, or not in the state that
@@ -330,19 +353,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sync_descriptor_stays_until_the_last_writer_goes() {
+    fn a_sync_descriptor_stays_until_the_last_that_can_map_goes() {
         let cache = FuseCache::new();
         let ino = Ino(20);
-        cache.writer_came(ino);
-        cache.writer_came(ino);
+        cache.opened(ino, OpenMode::ReadWrite);
+        cache.opened(ino, OpenMode::ReadWrite);
+        cache.opened(ino, OpenMode::Write);
+        cache.opened(ino, OpenMode::Read);
         let fd = Arc::new(OwnedFd::from(File::open("/dev/null").unwrap()));
         cache.held.lock().sync_fds.insert(ino, fd);
-        cache.writer_gone(ino);
+        cache.closed(ino, OpenMode::ReadWrite);
+        cache.closed(ino, OpenMode::Read);
         assert!(cache.held.lock().sync_fds.contains_key(&ino));
-        cache.writer_gone(ino);
-        assert!(cache.held.lock().sync_fds.is_empty() && cache.held.lock().writers.is_empty());
+        cache.closed(ino, OpenMode::ReadWrite);
+        assert!(cache.held.lock().sync_fds.is_empty() && cache.held.lock().mappers.is_empty());
+        assert!(cache.held.lock().writers.contains_key(&ino));
+        cache.closed(ino, OpenMode::Write);
+        assert!(cache.held.lock().writers.is_empty());
         // One more than came, as after a session that ended in between.
-        cache.writer_gone(ino);
+        cache.closed(ino, OpenMode::ReadWrite);
     }
 
     #[test]

@@ -353,9 +353,7 @@ impl Filesystem for Adapter {
             fs.release(ino, mode);
             Ok(())
         });
-        if mode.writes() {
-            self.cache.writer_gone(ino);
-        }
+        self.cache.closed(ino, mode);
         empty(released, reply);
     }
 
