@@ -3,9 +3,9 @@
 //! once there is room again everything works.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -227,4 +227,39 @@ fn a_full_disk_of_the_catalog_loses_nothing_and_works_again_with_room() {
     with_bind(&store, &large, &store.store_dir().join("objects"), || {
         fill_and_make_room(&store, &disk);
     });
+}
+
+/// What a program of format 1 left behind on a disk that is full by now. It must be possible to open
+/// it, or nothing could be removed.
+#[test]
+fn a_store_of_an_older_format_is_migrated_on_a_full_disk() {
+    let place = place();
+    let disk = Disk::ext4(place.path(), "small", 64 << 20);
+    let store = TestStore::without_init(disk.dir());
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("fs/tests/fixtures/format-1");
+    let dir = store.store_dir();
+    for part in ["", "objects", "objects/0", "run"] {
+        DirBuilder::new()
+            .mode(0o700)
+            .create(dir.join(part))
+            .unwrap();
+    }
+    for file in ["catalog.db", "objects/0/1", "objects/0/2"] {
+        fs::copy(kept.join(file), dir.join(file)).unwrap();
+    }
+    fs::write(dir.join("reserve"), vec![0; 16 << 20]).unwrap();
+    for file in ["catalog.db", "objects/0/1", "objects/0/2", "reserve"] {
+        let private = fs::Permissions::from_mode(0o600);
+        fs::set_permissions(dir.join(file), private).unwrap();
+    }
+    let filling = disk.fill();
+    let names = store.ok(["ws", "list", "--quiet"]);
+    assert_eq!(names.split_whitespace().collect::<Vec<_>>(), ["trial", "w"]);
+    store.ok(["ws", "delete", "trial"]);
+    fs::remove_file(filling).unwrap();
+    store.stop_daemon();
+    store.check();
+    let live = store.mount("w");
+    assert_eq!(fs::read(live.join("dir/small")).unwrap(), b"small\n");
+    store.ok(["snapshot", "w"]);
 }

@@ -12,6 +12,7 @@
 mod apply;
 pub(crate) mod check;
 mod checkpoint;
+mod connect;
 mod error;
 mod lists;
 mod query;
@@ -22,12 +23,12 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
-use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
-pub use error::CatalogError;
+use self::connect::{Connections, connect, format};
+pub use self::error::CatalogError;
+use self::reserve::Reserve;
 pub(crate) use lists::{SnapshotQuery, SnapshotRecord, WorkspaceRecord};
 pub(crate) use query::ExtentRow;
 pub(crate) use schema::{APPLICATION_ID, FORMAT};
@@ -35,9 +36,6 @@ pub(crate) use schema::{APPLICATION_ID, FORMAT};
 use crate::change::Change;
 use crate::contents::ContentsError;
 use crate::lock::{Mutex, MutexGuard, rank};
-
-/// Connections for reading, so that a slow query on one thread does not stop the others.
-const READERS: usize = 4;
 
 /// Copies the whole log back and cuts it.
 const EMPTY_LOG: &str = "PRAGMA wal_checkpoint(TRUNCATE)";
@@ -52,7 +50,7 @@ pub(crate) struct Catalog {
     wal: File,
     before_checkpoint: OnceLock<BeforeCheckpoint>,
     checkpointer: OnceLock<checkpoint::Checkpointer>,
-    reserve: reserve::Reserve,
+    reserve: Reserve,
 }
 
 /// What must be durable before the log is: a checkpoint syncs it.
@@ -96,47 +94,21 @@ impl Catalog {
     /// Opens an existing catalog for the one process that may write it. Nothing in it is changed;
     /// what is to be written needs [`Catalog::migrate`] first.
     pub(crate) fn open(path: &Path) -> Result<Self, CatalogError> {
-        let during = "opening the catalog";
-        let writer = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-        format(&writer)?;
-        writer
-            .pragma_update(None, "journal_mode", "WAL")
-            .and_then(|()| writer.pragma_update(None, "synchronous", "NORMAL"))
-            .and_then(|()| writer.pragma_update(None, "wal_autocheckpoint", 0))
-            .and_then(|()| writer.pragma_update(None, "cache_size", -64 * 1024))
-            // What it reads is mostly what it wrote, and so in the log: a mapping of the main file
-            // would only be asked in vain. Nobody else makes its cache stale.
-            .and_then(|()| writer.pragma_update(None, "mmap_size", 0))
-            .and_then(|()| writer.pragma_update(None, "foreign_keys", true))
-            .map_err(CatalogError::during(during))?;
-        // The log exists only after the first access in WAL mode.
-        writer
-            .execute_batch("BEGIN IMMEDIATE; COMMIT")
-            .map_err(CatalogError::during(during))?;
-        let readers = (0..READERS)
-            .map(|_| connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map(Mutex::new))
-            .collect::<Result<Vec<_>, _>>()?;
-        for reader in &readers {
-            // Reading once now maps the log; later look-ups find everything in place.
-            reader
-                .lock()
-                .query_row("SELECT count(*) FROM meta", [], |_| Ok(()))
-                .map_err(CatalogError::during(during))?;
-        }
-        let wal_path = wal_path(path);
-        let wal = File::open(&wal_path).map_err(|source| CatalogError::Sync {
-            path: wal_path.clone(),
-            source,
-        })?;
+        let reserve = Reserve::open(path);
+        let opened = match Connections::open(path) {
+            // A store that cannot be opened cannot be emptied.
+            Err(_) if reserve.is_needed() && reserve.release() => Connections::open(path),
+            opened => opened,
+        }?;
         Ok(Self {
             path: path.to_owned(),
-            writer: Mutex::new(writer),
-            readers,
+            writer: Mutex::new(opened.writer),
+            readers: opened.readers.into_iter().map(Mutex::new).collect(),
             next_reader: AtomicUsize::new(0),
-            wal,
+            wal: opened.wal,
             before_checkpoint: OnceLock::new(),
             checkpointer: OnceLock::new(),
-            reserve: reserve::Reserve::open(path),
+            reserve,
         })
     }
 
@@ -307,43 +279,6 @@ fn suffixed(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     PathBuf::from(name)
-}
-
-fn connect(path: &Path, access: OpenFlags) -> Result<Connection, CatalogError> {
-    let during = "opening the catalog";
-    let connection = Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)
-        .map_err(CatalogError::during(during))?;
-    connection.set_prepared_statement_cache_capacity(64);
-    // Closing must not write: a catalog that turns out to be damaged stays as it was found.
-    connection
-        .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
-        .map_err(CatalogError::during(during))?;
-    // Or a statement that could use a partial index is planned anew for each value bound to it.
-    connection
-        .set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)
-        .map_err(CatalogError::during(during))?;
-    connection
-        .busy_timeout(Duration::from_secs(10))
-        .and_then(|()| connection.pragma_update(None, "mmap_size", 1_i64 << 36))
-        .and_then(|()| connection.pragma_update(None, "temp_store", "MEMORY"))
-        .map_err(CatalogError::during(during))?;
-    Ok(connection)
-}
-
-/// The format of a catalog, which this program must know. Asked through SQLite, because the number
-/// in the main file is old as long as a migration stands only in the log.
-fn format(connection: &Connection) -> Result<u32, CatalogError> {
-    let during = "reading the format of the catalog";
-    let found = connection
-        .pragma_query_value(None, "user_version", |row| row.get(0))
-        .map_err(CatalogError::during(during))?;
-    if found > FORMAT {
-        return Err(CatalogError::Newer {
-            found,
-            known: FORMAT,
-        });
-    }
-    Ok(found)
 }
 
 /// The catalog shared by everything in a store.

@@ -20,6 +20,9 @@ use crate::private::open_private;
 /// free again, may need as much as a log has when that is due.
 const BYTES: u64 = 16 << 20;
 
+/// With less than this free a catalog may fail to open: its log and the log's index need some.
+const TO_OPEN: u64 = 1 << 20;
+
 /// The space kept back for a catalog.
 pub(super) struct Reserve {
     /// Absent where the disk cannot keep space back.
@@ -47,6 +50,12 @@ impl Reserve {
             Err(error) => tracing::warn!(%error, "no space is kept back for a full disk"),
         }
         reserve
+    }
+
+    /// Whether the disk is so full that a catalog may fail to open.
+    pub(super) fn is_needed(&self) -> bool {
+        let disk = self.file.as_ref().map(rustix::fs::fstatvfs);
+        matches!(disk, Some(Ok(disk)) if disk.f_bavail.saturating_mul(disk.f_frsize) < TO_OPEN)
     }
 
     /// Gives the space away; false if it is given away already.
