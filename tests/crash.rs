@@ -196,8 +196,10 @@ fn kill_under_load(kills: usize, seed: u64) {
         store.check();
         assert!(mounts::is_mounted(&live) && mounts::is_mounted(&frozen));
         check(&mut work, &live, false, round);
-        let (id, expected) = &kept[random.index(kept.len())];
-        assert_eq!(digest_of(id), *expected, "snapshot {id}");
+        if round % 2 == 0 {
+            let (id, expected) = &kept[random.index(kept.len())];
+            assert_eq!(digest_of(id), *expected, "snapshot {id}");
+        }
         if round % 5 == 0 {
             let id = store.snapshot("w");
             let dir = store.mount(&id);

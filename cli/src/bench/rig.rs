@@ -64,7 +64,7 @@ impl Mounted {
             trusted: root,
         };
         let dispatch: Arc<dyn Dispatch> = view.clone();
-        let mount = Mount::new(dispatch, dir, &options).step("mount the workspace")?;
+        let mount = Mount::new(dispatch, dir, &options, &mut |_| ()).step("mount the workspace")?;
         let attachment = view.attach(mount.kernel_cache());
         Ok(Self {
             view,

@@ -104,7 +104,11 @@ fn start(store_dir: &StoreDir) -> Result<Running, ApiError> {
     );
     let guard = guard::Guard::start()?;
     let mounts = Mounts::start(Arc::clone(&store), guard.told())?;
-    mounts.recover();
+    // Not on this thread, whose end the guard hears of: killed while it waits for a new mount of this
+    // daemon's own, it would not end.
+    if std::thread::scope(|scope| scope.spawn(|| mounts.recover()).join()).is_err() {
+        error!("restoring mounts panicked; see above");
+    }
     let daemon = Arc::new(Daemon {
         store,
         mounts,

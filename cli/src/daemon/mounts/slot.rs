@@ -58,7 +58,7 @@ struct Session {
     number: u64,
     // Dropped in this order: the engine stops using the kernel's cache before the mount goes.
     _attachment: Attachment,
-    _guarded: Guarded,
+    _guarded: Option<Guarded>,
     mount: Mount,
 }
 
@@ -292,8 +292,10 @@ impl State {
             trusted: root,
         };
         let dispatch: Arc<dyn Dispatch> = Arc::clone(&view) as _;
-        let mount = Mount::new(dispatch, dir, &options)?;
-        let guarded = mounts.guard.serves(mount.device());
+        let mut guarded = None;
+        let mount = Mount::new(dispatch, dir, &options, &mut |device| {
+            guarded = Some(mounts.guard.serves(device));
+        })?;
         let attachment = view.attach(mount.kernel_cache());
         let number = mounts.next_session.fetch_add(1, Ordering::Relaxed);
         let (events, target) = (mounts.events.clone(), subject.target());

@@ -1,6 +1,5 @@
 //! Mounting and unmounting.
 
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -56,7 +55,9 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// Mounts on an existing directory and serves requests from threads of its own.
+    /// Mounts on an existing directory and serves requests from threads of its own. `made` is told the
+    /// number of the file system before this process asks it for anything: from then on a kill could
+    /// leave a thread waiting for an answer that nobody gives any more.
     ///
     /// # Errors
     /// [`MountError`]; nothing is mounted then.
@@ -64,6 +65,7 @@ impl Mount {
         dispatch: Arc<dyn Dispatch>,
         dir: &Path,
         options: &MountOptions,
+        made: &mut dyn FnMut((u32, u32)),
     ) -> Result<Self, MountError> {
         let failed = |source| MountError::Directory {
             dir: dir.to_owned(),
@@ -76,9 +78,9 @@ impl Mount {
         // fuser gives each thread a buffer of 16 MiB and fills it with zeros.
         sys::map_large_allocations();
         if rustix::process::geteuid().is_root() {
-            Self::as_root(dispatch, dir, options)
+            Self::as_root(dispatch, dir, options, made)
         } else {
-            Self::as_user(dispatch, dir, options)
+            Self::as_user(dispatch, dir, options, made)
         }
     }
 
@@ -86,6 +88,7 @@ impl Mount {
         dispatch: Arc<dyn Dispatch>,
         dir: &Path,
         options: &MountOptions,
+        made: &mut dyn FnMut((u32, u32)),
     ) -> Result<Self, MountError> {
         let failed = |step| {
             move |source: io::Error| MountError::Mount {
@@ -98,6 +101,9 @@ impl Mount {
         let superblock =
             superblock(&device, options).map_err(|(step, errno)| failed(step)(errno.into()))?;
         let cache = FuseCache::new();
+        let learned = cache.learn_device(&superblock);
+        learned.map_err(failed("looking at the file system"))?;
+        made(cache.device());
         let adapter = Adapter::new(dispatch.clone(), cache.clone());
         let config = config(options);
         // The kernel sends its first request when the superblock is made; it waits in the device.
@@ -130,6 +136,7 @@ impl Mount {
         dispatch: Arc<dyn Dispatch>,
         dir: &Path,
         options: &MountOptions,
+        made: &mut dyn FnMut((u32, u32)),
     ) -> Result<Self, MountError> {
         let failed = |step| {
             move |source: io::Error| MountError::Mount {
@@ -155,7 +162,12 @@ impl Mount {
         let session = Session::new(adapter, dir, &config)
             .map_err(|error| failed("fusermount3")(plain(error)))?;
         let mount = Self::serve(dispatch, session, cache, options, dir)?;
-        let looked = File::open(dir).and_then(|root| mount.cache.learn_device(root));
+        // Not opened: that would ask for something.
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let looked = openat(CWD, dir, flags, Mode::empty())
+            .map_err(io::Error::from)
+            .and_then(|root| mount.cache.learn_device(root));
+        made(mount.cache.device());
         if let Err(source) = looked {
             stale::detach(dir).map_err(failed("detaching after a failure"))?;
             return Err(failed("looking at the new mount")(source));
