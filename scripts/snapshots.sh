@@ -23,7 +23,8 @@ list_snapshot() (
     at=$(mktemp -d "$scratch/frozen.XXXXXX")
     "$floe" mount -q "$1" "$at" >/dev/null
     tree_list "$at" >"$2"
-    "$floe" umount -q "$at"
+    # Lazily: a load may look at every mount of the machine, and have this one open.
+    "$floe" umount -q --lazy "$at"
     rmdir -- "$at"
 )
 

@@ -17,10 +17,11 @@ where=${1:--}
 seconds=${2:-2}
 loads=("${@:3}")
 if ((${#loads[@]} == 0)); then
-    # Neighbours in this list run at the same time.
+    # Neighbours in this list run at the same time. Not in it: getdent and io, which read and sync every
+    # mount of the machine; io-uring, which in this version fails on any file system of a recent kernel.
     loads=(
         access hdd link fcntl chdir fallocate rename flock chmod fpunch dentry lease chown copy-file dir locka
-        dirdeep iomix symlink lockf dirmany mmap mknod lockofd filename msync getdent io fstat seek touch
+        dirdeep iomix symlink lockf dirmany mmap mknod lockofd filename msync fstat seek touch
         file-ioctl open sendfile utime inotify readahead sync-file xattr dnotify aio aiol revio splice handle
     )
 fi
