@@ -228,7 +228,7 @@ fresh_mount() {
     # Users without privileges must be able to reach the directory.
     mkdir "$dir"
     chmod 755 "$1" "$dir"
-    "$floe" store init >/dev/null
-    "$floe" ws create w >/dev/null
-    "$floe" mount w "$dir" >/dev/null
+    "$floe" store init -q >/dev/null
+    "$floe" ws create -q w >/dev/null
+    "$floe" mount -q w "$dir" >/dev/null
 }

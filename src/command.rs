@@ -3,9 +3,11 @@
 //! Output goes to unnamed files, not pipes: a daemon that a command starts and that wrongly keeps
 //! its caller's stdout must not make the test wait for the daemon's end.
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::fs::File;
 use std::io::{Read, Seek};
+use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -89,6 +91,26 @@ impl fmt::Display for Output {
         writeln!(f, "--- stdout\n{}", String::from_utf8_lossy(&self.stdout))?;
         write!(f, "--- stderr\n{}", String::from_utf8_lossy(&self.stderr))
     }
+}
+
+/// A program to be run in `dir`, without what cargo put into this test's environment.
+#[must_use]
+pub fn program(name: impl AsRef<OsStr>, dir: &Path) -> Command {
+    let mut command = Command::new(name);
+    command.env_clear().current_dir(dir);
+    for kept in [
+        "PATH",
+        "HOME",
+        "CARGO_HOME",
+        "RUSTUP_HOME",
+        "RUSTUP_TOOLCHAIN",
+    ] {
+        if let Some(value) = std::env::var_os(kept) {
+            command.env(kept, value);
+        }
+    }
+    command.env("LC_ALL", "C");
+    command
 }
 
 /// Runs `command` with no standard input and ends it (SIGKILL) once `limit` has passed.

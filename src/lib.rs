@@ -25,6 +25,7 @@
 //! | [`process`] | finding and signalling the processes of one store |
 //! | [`disk`] | a small ext4 or XFS of its own in an image file |
 //! | [`mounts`] | the kernel's mount table, unmounting by force |
+//! | [`snapshots`] | snapshots taken while something works, and whether they stay what they were |
 //! | [`tree`] | everything that can be read of a directory tree, its digest, and differences |
 //! | [`xattrs`] | extended attributes as a sorted map |
 //! | [`workload`] | random operations from a seed, numbered files, load in the background |
@@ -47,6 +48,7 @@ pub mod python;
 pub mod random;
 pub mod recorder;
 pub mod requirements;
+pub mod snapshots;
 pub mod store;
 pub mod tree;
 pub mod watchdog;
@@ -58,6 +60,7 @@ pub use disk::Disk;
 pub use python::Python;
 pub use recorder::Recorder;
 pub use requirements::{long_run, require_root_and_fuse};
+pub use snapshots::Snapshots;
 pub use store::TestStore;
 pub use tree::{ScanOptions, Tree};
 pub use watchdog::Watchdog;

@@ -218,12 +218,23 @@ fn every_integration_test_is_run() {
                 if !text.contains("#[test]") {
                     wrong.push(format!("{path} has no test in it ({file})"));
                 }
+                // The one condition there may be is that of the long run.
+                let conditional = text.lines().any(|line| {
+                    line.starts_with("#![cfg(") && line != "#![cfg(feature = \"long\")]"
+                });
+                if conditional {
+                    wrong.push(format!("{path} is not in every run"));
+                }
             }
             [dir, ..] if tests.iter().any(|test| **test == format!("tests/{dir}.rs")) => {}
             _ => wrong.push(format!("{path} belongs to no test")),
         }
     }
     assert!(tests.len() > 5, "the tests were not found");
+    let run = fs::read_to_string(root().join("scripts/test")).expect("scripts/test");
+    if !run.contains("--features long") {
+        wrong.push("scripts/test does not run the tests of the long run".to_owned());
+    }
     report(wrong);
 }
 

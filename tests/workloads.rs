@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use floe_harness::command::run;
+use floe_harness::command::{program, run};
 use floe_harness::python::{Python, path};
 use floe_harness::{Output, ScanOptions, TestStore, Tree, binary, long_run};
 
@@ -18,27 +18,6 @@ const SNAPSHOTS: usize = 100;
 /// Of so many snapshots one is looked at closely.
 const SAMPLE: usize = 5;
 const LIMIT: Duration = Duration::from_secs(900);
-
-/// A program without what cargo put into this test's environment.
-fn program(name: &str, dir: &Path) -> Command {
-    let mut command = Command::new(name);
-    command.env_clear().current_dir(dir);
-    for kept in [
-        "PATH",
-        "HOME",
-        "CARGO_HOME",
-        "RUSTUP_HOME",
-        "RUSTUP_TOOLCHAIN",
-    ] {
-        if let Some(value) = std::env::var_os(kept) {
-            command.env(kept, value);
-        }
-    }
-    command
-        .env("LC_ALL", "C")
-        .env("GIT_CONFIG_GLOBAL", "/dev/null");
-    command
-}
 
 #[track_caller]
 fn ok(command: &mut Command) -> Output {
@@ -56,6 +35,7 @@ fn git(dir: &Path, args: &[&str]) -> String {
         "safe.directory=*",
     ];
     let mut command = program("git", dir);
+    command.env("GIT_CONFIG_GLOBAL", "/dev/null");
     ok(command.args(identity).args(["-c", "gc.auto=0"]).args(args)).text()
 }
 
