@@ -237,11 +237,6 @@ impl Change {
         self.rows.is_empty()
     }
 
-    /// Takes another change's rows after one's own.
-    pub fn append(&mut self, mut other: Change) {
-        self.rows.append(&mut other.rows);
-    }
-
     /// Number of row operations.
     #[must_use]
     pub fn len(&self) -> usize {

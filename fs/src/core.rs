@@ -13,6 +13,7 @@ use crate::catalog::{CatalogError, SharedCatalog};
 use crate::change::{Change, Row};
 use crate::contents::Objects;
 use crate::dispatch::OpError;
+use crate::elapsed::Elapsed;
 use crate::engine::View;
 use crate::id::{Ino, LayerId, ObjectId};
 use crate::layers::SharedLayers;
@@ -36,8 +37,8 @@ pub(crate) fn note_clean_end(lock: &File) -> io::Result<()> {
 pub(crate) enum Chore {
     /// Reclaim an unlinked inode that nobody refers to any more.
     Reap(Arc<View>, Ino),
-    /// Apply a change that only corrects what is already there.
-    Apply(Change),
+    /// Tell the catalog how long snapshots took.
+    NoteElapsed,
     /// Give up the objects of layers that nobody can see.
     Release,
     /// Tell when everything handed over before is done.
@@ -56,6 +57,8 @@ pub(crate) struct Core {
     pub(crate) moving: RwLock<{ rank::MOVING }, u64>,
     /// Syncs asked for so far.
     pub(crate) syncs: AtomicU64,
+    /// How long snapshots took.
+    pub(crate) elapsed: Elapsed,
     /// A [`Chore::Release`] waits.
     pub(crate) releasing: AtomicBool,
     /// Where [`Chore`]s go; closed when the store closes.

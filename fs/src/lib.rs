@@ -30,6 +30,7 @@ mod check;
 mod contents;
 mod core;
 pub mod dispatch;
+mod elapsed;
 mod engine;
 mod fault;
 pub mod id;

@@ -162,11 +162,9 @@ pub(crate) fn finish(core: &Core, spec: &SnapshotSpec) -> Result<u64, FreezeErro
         }
     }
     let elapsed_us = spec.elapsed_us();
-    let row = Row::SetElapsed {
-        id: spec.id.clone(),
-        elapsed_us,
-    };
-    core.later(Chore::Apply(Change::from(row)));
+    if core.elapsed.note(&spec.id, elapsed_us) {
+        core.later(Chore::NoteElapsed);
+    }
     Ok(elapsed_us)
 }
 

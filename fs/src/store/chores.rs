@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 
-use crate::change::Change;
 use crate::core::{Chore, Core};
 use crate::engine::{self, View};
 use crate::id::{Ino, ObjectId};
@@ -18,13 +17,12 @@ use crate::id::{Ino, ObjectId};
 /// is free again within a fraction of a millisecond.
 const REAP_BATCH: usize = 32;
 
-/// Corrections written in one transaction.
-const APPLY_BATCH: usize = 32;
-
 /// Files removed after one sync of the catalog.
 const REMOVE_BATCH: usize = 1024;
-/// How long corrections and removals wait for others of their kind.
+/// How long removals wait for others.
 const DELAY: Duration = Duration::from_millis(20);
+/// How often what nobody wakes this thread for is done.
+const TICK: Duration = Duration::from_secs(1);
 
 /// The running thread. Dropping it finishes what is queued.
 pub(super) struct Chores {
@@ -69,26 +67,22 @@ fn run(core: &Core, receive: &Receiver<Chore>) {
 
 fn work(core: &Core, receive: &Receiver<Chore>) {
     let mut held = None;
-    // What waits for more of its kind: one transaction, and one sync, serve many.
-    let mut corrections = Change::new();
+    // What waits for more of its kind: one sync serves many.
     let mut unused = Vec::new();
     loop {
         let next = match held.take() {
             Some(chore) => Ok(chore),
-            None if unused.is_empty() && corrections.is_empty() => {
-                receive.recv().map_err(|_| RecvTimeoutError::Disconnected)
-            }
+            None if unused.is_empty() => receive.recv_timeout(TICK),
             None => receive.recv_timeout(DELAY),
         };
-        let more = matches!(next, Ok(Chore::Reap(..) | Chore::Apply(_)));
-        if !more || corrections.len() >= APPLY_BATCH {
-            correct(core, &mut corrections);
+        let more = matches!(next, Ok(Chore::Reap(..)));
+        if !more {
+            note_elapsed(core);
         }
         if !more || unused.len() >= REMOVE_BATCH {
             remove_unused(core, &mut unused);
         }
         match next {
-            Ok(Chore::Apply(change)) => corrections.append(change),
             Ok(Chore::Reap(view, ino)) => held = reap(&view, ino, receive, &mut unused),
             Ok(Chore::Release) => {
                 core.releasing.store(false, Ordering::Release);
@@ -101,16 +95,18 @@ fn work(core: &Core, receive: &Receiver<Chore>) {
                     tracing::debug!("nobody waits for the background thread any more");
                 }
             }
-            Err(RecvTimeoutError::Timeout) => {}
+            Ok(Chore::NoteElapsed) | Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
     }
 }
 
-fn correct(core: &Core, corrections: &mut Change) {
-    if let Err(error) = core.catalog.apply(&std::mem::take(corrections)) {
-        tracing::warn!(%error, "a correction in the background was not written");
+fn note_elapsed(core: &Core) {
+    let change = core.elapsed.change();
+    if let Err(error) = core.catalog.apply(&change) {
+        tracing::warn!(%error, "how long some snapshots took is not known exactly");
     }
+    core.elapsed.written(&change);
 }
 
 fn remove_unused(core: &Core, unused: &mut Vec<(Ino, ObjectId)>) {

@@ -20,6 +20,7 @@ use crate::change::{Change, Row};
 use crate::contents::{ContentsError, Objects};
 use crate::core::{CLEAN, Core, Numbers, note_clean_end};
 use crate::dispatch::OpError;
+use crate::elapsed::Elapsed;
 use crate::engine::{now_ns, reap_unlinked, remove_doomed};
 use crate::id::LayerId;
 use crate::layers::{SharedLayers, TreeError};
@@ -401,6 +402,7 @@ impl Store {
             numbers,
             moving: RwLock::new(0),
             syncs: AtomicU64::new(0),
+            elapsed: Elapsed::default(),
             releasing: AtomicBool::new(false),
             chores: Mutex::new(None),
             lock: lock.file,

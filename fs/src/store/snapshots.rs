@@ -7,7 +7,7 @@ use thiserror::Error;
 use super::control::Control;
 use super::types::{Fidelity, SnapshotFilter, SnapshotInfo, SnapshotOptions, rfc3339};
 use super::{Store, WorkspaceError};
-use crate::catalog::{CatalogError, SnapshotQuery, WorkspaceRecord};
+use crate::catalog::{CatalogError, SnapshotQuery, SnapshotRecord, WorkspaceRecord};
 use crate::engine::{FreezeError, SnapshotSpec, finish, freeze_closed};
 use crate::id::SnapshotId;
 
@@ -151,6 +151,13 @@ impl Store {
         })
     }
 
+    fn shown(&self, record: SnapshotRecord) -> SnapshotInfo {
+        let elapsed_us = self.core.elapsed.of(&record.id);
+        let mut info = SnapshotInfo::from(record);
+        info.elapsed_us = elapsed_us.unwrap_or(info.elapsed_us);
+        info
+    }
+
     /// Restricts a query to the workspace of a name. Names are used again: where a live workspace
     /// has it, snapshots of deleted ones that had it before are not meant.
     fn of_workspace<'a>(
@@ -199,7 +206,7 @@ impl Store {
                 self.workspace(workspace)?;
             }
         }
-        Ok(found.into_iter().map(SnapshotInfo::from).collect())
+        Ok(found.into_iter().map(|found| self.shown(found)).collect())
     }
 
     /// The snapshot that a text means: an id, the unique beginning of one (four digits or more), a
@@ -269,7 +276,7 @@ impl Store {
         }
         found
             .pop()
-            .map(SnapshotInfo::from)
+            .map(|found| self.shown(found))
             .ok_or_else(|| FindError::NotFound {
                 reference: reference.to_owned(),
             })
