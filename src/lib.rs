@@ -23,6 +23,7 @@
 //! | [`store`] | [`TestStore`]: a store, its daemon and mounts, and how they end |
 //! | [`command`] | running a program with a time limit, and what it printed |
 //! | [`process`] | finding and signalling the processes of one store |
+//! | [`frozen`] | what frozen layers hold, straight from catalog and objects |
 //! | [`disk`] | a small ext4 or XFS of its own in an image file |
 //! | [`mounts`] | the kernel's mount table, unmounting by force |
 //! | [`snapshots`] | snapshots taken while something works, and whether they stay what they were |
@@ -42,6 +43,7 @@
 pub mod binary;
 pub mod command;
 pub mod disk;
+pub mod frozen;
 pub mod mounts;
 pub mod process;
 pub mod python;
@@ -57,6 +59,7 @@ pub mod xattrs;
 
 pub use command::Output;
 pub use disk::Disk;
+pub use frozen::FrozenLayers;
 pub use python::Python;
 pub use recorder::Recorder;
 pub use requirements::{long_run, require_root_and_fuse};

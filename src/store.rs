@@ -3,8 +3,8 @@
 //! Lifecycle: [`TestStore::new`] makes a directory and `floe store init` in it; commands that need
 //! the daemon start it. Dropping the value checks the store if its daemon runs (`floe check`), stops
 //! the daemon (`floe daemon stop`), and where that does not end everything, ends what is left by
-//! force, says so and fails the test: an unsound store, and a daemon or a mount that outlives
-//! `daemon stop`, is a bug.
+//! force, says so and fails the test: an unsound store, a frozen layer that is not what it was when
+//! [`TestStore::snapshot`] returned, and a daemon or a mount that outlives `daemon stop`, is a bug.
 //!
 //! Environment: `FLOE_BIN` (binary to test), `FLOE_TEST_DIR` (parent of the test directories,
 //! otherwise the system's temporary directory), `FLOE_TEST_KEEP=1` (leave the directory).
@@ -13,12 +13,14 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
 use crate::command::{self, Output};
+use crate::frozen::FrozenLayers;
 use crate::process::{self, Handle};
 use crate::{binary, mounts, requirements};
 
@@ -36,6 +38,7 @@ pub struct TestStore {
     base: PathBuf,
     mounted: AtomicU32,
     limit: Duration,
+    frozen: Mutex<FrozenLayers>,
 }
 
 impl Default for TestStore {
@@ -111,6 +114,7 @@ impl TestStore {
             base,
             mounted: AtomicU32::new(0),
             limit: LIMIT,
+            frozen: Mutex::default(),
         }
     }
 
@@ -129,6 +133,7 @@ impl TestStore {
             // The first owner has made mount points of low numbers.
             mounted: AtomicU32::new(10_000),
             limit: LIMIT,
+            frozen: Mutex::default(),
         }
     }
 
@@ -293,7 +298,18 @@ impl TestStore {
             id.len() == 16 && id.bytes().all(|byte| byte.is_ascii_hexdigit()),
             "not a snapshot id: {id:?}"
         );
+        self.remember_frozen();
         id
+    }
+
+    /// Notes what every layer that is frozen now holds: it must hold the same at the end.
+    /// [`TestStore::snapshot`] does that.
+    ///
+    /// # Panics
+    /// When the catalog or an object cannot be read.
+    pub fn remember_frozen(&self) {
+        let mut frozen = self.frozen.lock().expect("no other test has failed");
+        frozen.remember_new(&self.store_dir());
     }
 
     /// The daemon of this store; `None` when none runs.
@@ -347,13 +363,24 @@ impl TestStore {
         assert!(left.is_empty(), "mounts outlived `daemon stop`: {left:?}");
     }
 
-    /// Checks the store's soundness; starts the daemon if none runs.
+    /// Checks the store's soundness, and that frozen layers are what they were; starts the daemon if
+    /// none runs.
     ///
     /// # Panics
-    /// When `floe check` finds a problem, with all it found.
+    /// When `floe check` finds a problem, with all it found, or when a frozen layer has changed.
     #[track_caller]
     pub fn check(&self) {
         self.ok(["check"]);
+        let changed = self.changed_layers();
+        assert!(
+            changed.is_empty(),
+            "frozen layers have changed: {changed:?}"
+        );
+    }
+
+    fn changed_layers(&self) -> Vec<i64> {
+        let frozen = self.frozen.lock().expect("no other test has failed");
+        frozen.changed(&self.store_dir())
     }
 
     /// How many files with contents the store has.
@@ -403,9 +430,15 @@ impl TestStore {
 impl Drop for TestStore {
     fn drop(&mut self) {
         // Of a store whose test failed, or damaged it, nothing is claimed.
-        let check = (!std::thread::panicking() && self.daemon().is_some())
-            .then(|| self.run(["check"]))
-            .filter(|check| check.code != Some(0));
+        let check =
+            (!std::thread::panicking() && self.daemon().is_some()).then(|| self.run(["check"]));
+        let sound = check.as_ref().is_some_and(|check| check.code == Some(0));
+        let changed = if sound {
+            self.changed_layers()
+        } else {
+            Vec::new()
+        };
+        let check = check.filter(|check| check.code != Some(0));
         let stop = command::run(self.command().args(["daemon", "stop"]), STOP_LIMIT);
         let left = self.end_by_force();
         let keep = std::env::var_os("FLOE_TEST_KEEP").is_some_and(|value| value == "1");
@@ -423,6 +456,10 @@ impl Drop for TestStore {
             assert!(std::thread::panicking(), "{message}");
             eprintln!("{message}");
         }
+        assert!(
+            changed.is_empty() || std::thread::panicking(),
+            "frozen layers have changed: {changed:?}"
+        );
         if let Some(check) = check {
             assert!(std::thread::panicking(), "the store is not sound\n{check}");
         }

@@ -1,0 +1,237 @@
+//! What the frozen layers of a store hold, read straight from its catalog and its objects: neither
+//! daemon nor mount nor engine is asked, so none of them can hide a change.
+//!
+//! A layer is known by a hash over its row, its rows in every table of versions, and the bytes of
+//! its objects (docs/format.md). None of that may change once it is frozen.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::Duration;
+
+use blake3::{Hash, Hasher};
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, OpenFlags, Row};
+use rustix::fs::SeekFrom;
+
+/// Tables whose rows belong to layers.
+const TABLES: [&str; 6] = ["dentry", "extent", "inline", "inode", "object", "xattr"];
+
+/// Hashes by layer.
+#[derive(Clone, Debug, Default)]
+pub struct FrozenLayers(BTreeMap<i64, Hash>);
+
+impl FrozenLayers {
+    /// Reads the layers that were frozen since.
+    ///
+    /// # Panics
+    /// When the store cannot be read.
+    pub fn remember_new(&mut self, store: &Path) {
+        let found = read(store, |layer| !self.0.contains_key(&layer));
+        self.0.extend(found);
+    }
+
+    /// The layers that are not what they were, of those that are still there.
+    ///
+    /// # Panics
+    /// When the store cannot be read.
+    #[must_use]
+    pub fn changed(&self, store: &Path) -> Vec<i64> {
+        let found = read(store, |layer| self.0.contains_key(&layer));
+        let changed = found
+            .into_iter()
+            .filter(|(layer, hash)| self.0.get(layer) != Some(hash));
+        changed.map(|(layer, _)| layer).collect()
+    }
+}
+
+fn read(store: &Path, wanted: impl Fn(i64) -> bool) -> BTreeMap<i64, Hash> {
+    read_layers(store, wanted).expect("the catalog of the store, as docs/format.md describes it")
+}
+
+fn read_layers(
+    store: &Path,
+    wanted: impl Fn(i64) -> bool,
+) -> rusqlite::Result<BTreeMap<i64, Hash>> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let catalog = Connection::open_with_flags(store.join("catalog.db"), flags)?;
+    catalog.busy_timeout(Duration::from_secs(10))?;
+    // One transaction: everything is of one moment.
+    catalog.execute_batch("BEGIN")?;
+    let mut layers: BTreeMap<i64, Hasher> = BTreeMap::new();
+    each(
+        &catalog,
+        "SELECT id AS layer, * FROM layer WHERE state = 1",
+        |row, layer| {
+            if wanted(layer) {
+                add(layers.entry(layer).or_default(), "layer", row)?;
+            }
+            Ok(())
+        },
+    )?;
+    if layers.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    for table in TABLES {
+        each(&catalog, &format!("SELECT * FROM {table}"), |row, layer| {
+            let Some(hasher) = layers.get_mut(&layer) else {
+                return Ok(());
+            };
+            add(hasher, table, row)?;
+            if table == "object" {
+                add_object(hasher, store, row.get("id")?);
+            }
+            Ok(())
+        })?;
+    }
+    let hashes = layers.into_iter();
+    Ok(hashes
+        .map(|(layer, hasher)| (layer, hasher.finalize()))
+        .collect())
+}
+
+/// Visits every row with its layer, in the order of the table's key.
+fn each(
+    catalog: &Connection,
+    sql: &str,
+    mut visit: impl FnMut(&Row<'_>, i64) -> rusqlite::Result<()>,
+) -> rusqlite::Result<()> {
+    let mut statement = catalog.prepare(sql)?;
+    let at = statement.column_index("layer")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        visit(row, row.get(at)?)?;
+    }
+    Ok(())
+}
+
+fn add(hasher: &mut Hasher, table: &str, row: &Row<'_>) -> rusqlite::Result<()> {
+    hasher.update(table.as_bytes());
+    for column in 0..row.as_ref().column_count() {
+        match row.get_ref(column)? {
+            ValueRef::Null => hasher.update(b"n"),
+            ValueRef::Integer(number) => hasher.update(b"i").update(&number.to_le_bytes()),
+            ValueRef::Real(number) => hasher.update(b"r").update(&number.to_le_bytes()),
+            ValueRef::Text(bytes) | ValueRef::Blob(bytes) => hasher
+                .update(b"b")
+                .update(&(bytes.len() as u64).to_le_bytes())
+                .update(bytes),
+        };
+    }
+    Ok(())
+}
+
+/// Adds size, places of data and bytes of an object; that it has no file is something to know as well.
+fn add_object(hasher: &mut Hasher, store: &Path, id: u64) {
+    let path = store.join(format!("objects/{:x}/{id:x}", id / 4096));
+    match File::open(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            hasher.update(b"no file");
+        }
+        opened => opened
+            .and_then(|file| add_data(hasher, &file))
+            .unwrap_or_else(|error| panic!("{}: {error}", path.display())),
+    }
+}
+
+fn add_data(hasher: &mut Hasher, file: &File) -> io::Result<()> {
+    let len = file.metadata()?.len();
+    hasher.update(&len.to_le_bytes());
+    let mut at = 0;
+    loop {
+        let start = match rustix::fs::seek(file, SeekFrom::Data(at)) {
+            Err(rustix::io::Errno::NXIO) => return Ok(()),
+            found => found?,
+        };
+        at = rustix::fs::seek(file, SeekFrom::Hole(start))?;
+        hasher.update(&start.to_le_bytes());
+        let mut data = Segment {
+            file,
+            at: start,
+            end: at,
+        };
+        hasher.update_reader(&mut data)?;
+    }
+}
+
+/// Part of a file.
+struct Segment<'a> {
+    file: &'a File,
+    at: u64,
+    end: u64,
+}
+
+impl Read for Segment<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = usize::try_from(self.end - self.at).unwrap_or(usize::MAX);
+        let wanted = left.min(buffer.len());
+        let read = self.file.read_at(&mut buffer[..wanted], self.at)?;
+        self.at += read as u64;
+        Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use floe_fs::dispatch::{Caller, Dispatch, NewNode, Write};
+    use floe_fs::id::{Ino, WorkspaceName};
+    use floe_fs::{SnapshotOptions, Store};
+
+    use super::*;
+
+    #[test]
+    fn a_changed_byte_or_row_of_a_frozen_layer_is_noticed_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        Store::init(&path).unwrap();
+        let store = Store::open(&path).unwrap();
+        let name = WorkspaceName::parse("w").unwrap();
+        store.create_workspace(&name).unwrap();
+        let view = store.open_live("w").unwrap();
+        let node = NewNode {
+            kind: floe_fs::attr::FileKind::File,
+            perm: 0o644,
+            umask: 0,
+            rdev: 0,
+            target: b"",
+        };
+        let caller = Caller { uid: 0, gid: 0 };
+        let file = view.make(caller, Ino::ROOT, b"a", node).unwrap().ino;
+        let write = |offset| {
+            let data = &[7; 100_000];
+            let write = Write {
+                offset,
+                data,
+                append: false,
+                kill_set_id: false,
+            };
+            view.write(file, write).unwrap();
+        };
+        write(0);
+        let options = SnapshotOptions::default();
+        let first = store.snapshot("w", &options).unwrap();
+        let mut frozen = FrozenLayers::default();
+        frozen.remember_new(&path);
+        write(50_000);
+        view.unlink(Ino::ROOT, b"a").unwrap();
+        store.snapshot("w", &options).unwrap();
+        frozen.remember_new(&path);
+        assert_eq!(frozen.0.len(), 2);
+        assert!(frozen.changed(&path).is_empty());
+
+        let object = File::options().write(true).open(path.join("objects/0/1"));
+        let object = object.unwrap();
+        object.write_all_at(&[8], 99_999).unwrap();
+        let layer = i64::try_from(first.layer.0).unwrap();
+        assert_eq!(frozen.changed(&path), [layer]);
+        object.write_all_at(&[7], 99_999).unwrap();
+        assert!(frozen.changed(&path).is_empty());
+
+        let catalog = Connection::open(path.join("catalog.db")).unwrap();
+        let touch = "UPDATE inode SET mtime = mtime + 1 WHERE ino = 1 AND layer = ?1";
+        assert_eq!(catalog.execute(touch, [layer]).unwrap(), 1);
+        assert_eq!(frozen.changed(&path), [layer]);
+    }
+}
