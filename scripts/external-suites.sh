@@ -14,6 +14,8 @@
 # and a `df` that leaves the subtype out. `umount` is the system's. Users `fsgqa` and `fsgqa2` are made for the time of the run if they do not exist.
 # shellcheck source=scripts/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
+# shellcheck source=scripts/snapshots.sh
+. "$floe_root/scripts/snapshots.sh"
 
 usage='scripts/external-suites.sh pjdfstest|xfstests CHECKOUT [ARGUMENT...]'
 if (($# < 2)); then
@@ -65,13 +67,15 @@ scratch=$(mktemp -d)
 made_users=()
 finish() {
     local user
+    # Whatever fails here, the rest is done.
+    set +e
     if [[ -d $scratch/store ]]; then
-        "$floe" daemon stop >/dev/null 2>&1 || true
+        "$floe" daemon stop >/dev/null 2>&1
     fi
+    remove_below "$scratch"
     for user in "${made_users[@]}"; do
         userdel "$user"
     done
-    remove_below "$scratch"
 }
 trap finish EXIT
 trap 'exit 130' INT
@@ -168,9 +172,11 @@ HELPER
 }
 
 "prepare_$suite"
+cp -a "$floe_root/docs" "$dir"
+keep_snapshot w
 status=0
 (cd -- "$where" && exec "${command[@]}") || status=$?
-"$floe" check || die "the store is not sound after $suite"
+check_snapshots
 if ((status != 0)); then
     die "$suite: some tests failed" "docs/posix.md says where Floe differs, and why"
 fi

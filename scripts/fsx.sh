@@ -35,6 +35,8 @@ scratch=$(mktemp -d)
 running=()
 finish() {
     local pid
+    # Whatever fails here, the rest is done.
+    set +e
     for pid in "${running[@]}"; do
         kill "$pid" 2>/dev/null || true
     done

@@ -119,6 +119,18 @@ need_packages() {
     rm -f "$log"
 }
 
+# PostgreSQL's server, without the cluster that the package would make and start.
+need_postgresql() {
+    local config=/etc/postgresql-common/createcluster.d/floe.conf
+    if command -v pg_createcluster >/dev/null; then
+        return
+    fi
+    mkdir -p "${config%/*}"
+    printf 'create_main_cluster = false\n' >"$config"
+    need_packages postgresql
+    rm -f "$config"
+}
+
 # The package lists are fetched once a run, and only when something is to be installed.
 apt_get_install() {
     export DEBIAN_FRONTEND=noninteractive

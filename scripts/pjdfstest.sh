@@ -4,7 +4,8 @@
 #   scripts/pjdfstest.sh [DIR [PATTERN...]]
 #
 # DIR is a directory on the file system to test; the suite works in a subdirectory that it removes.
-# Without DIR, a store is made in a temporary directory and a workspace of it is mounted and tested.
+# Without DIR, a store is made in a temporary directory, and a mounted fork of a snapshot is tested while
+# snapshots are taken of it. Those that were looked at must be the same at the end, and the store sound.
 # PATTERN runs only the cases whose names contain it. The 13 cases that remount the file system
 # read-only in the middle of a run are skipped: earlier cases keep it busy, on any file system.
 #
@@ -12,10 +13,12 @@
 # and `tests`, which is made for the time of the run if it does not exist.
 # shellcheck source=scripts/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
+# shellcheck source=scripts/snapshots.sh
+. "$floe_root/scripts/snapshots.sh"
 
 need_root "$@"
 need_build_tools
-need_packages /usr/include/sys/acl.h:libacl1-dev useradd:passwd
+need_packages /usr/include/sys/acl.h:libacl1-dev useradd:passwd getfattr:attr
 install_tool pjdfstest 0.2.2
 pjdfstest=$tool
 
@@ -23,16 +26,19 @@ scratch=$(mktemp -d)
 second=
 made_user=false
 finish() {
+    # Whatever fails here, the rest is done.
+    set +e
     if [[ -n $second ]]; then
         rm -rf -- "$second"
     fi
+    end_snapshots
+    if [[ -d $scratch/store ]]; then
+        "$floe" daemon stop >/dev/null 2>&1
+    fi
+    remove_below "$scratch"
     if $made_user; then
         userdel tests
     fi
-    if [[ -d $scratch/store ]]; then
-        "$floe" daemon stop >/dev/null 2>&1 || true
-    fi
-    remove_below "$scratch"
 }
 trap finish EXIT
 trap 'exit 130' INT
@@ -43,8 +49,17 @@ if ! id -u tests >/dev/null 2>&1; then
     made_user=true
 fi
 
+own=false
 if (($# == 0)); then
+    own=true
     fresh_mount "$scratch"
+    cp -a "$floe_root/docs" "$floe_root/scripts" "$dir"
+    keep_snapshot w
+    "$floe" fork -q "$kept_id" fork >/dev/null
+    dir=$scratch/fork
+    "$floe" mount -q fork "$dir" >/dev/null
+    chmod 755 "$dir"
+    start_snapshots fork 0.5 10
 else
     dir=$(cd -- "$1" && pwd -P)
     shift
@@ -95,3 +110,7 @@ expected_failures() {
 } >"$scratch/pjdfstest.toml"
 
 RUST_BACKTRACE=0 "$pjdfstest" --configuration-file "$scratch/pjdfstest.toml" --path "$dir" -- "$@"
+if $own; then
+    stop_snapshots
+    check_snapshots
+fi

@@ -32,6 +32,8 @@ need_packages stress-ng:stress-ng getfattr:attr
 
 scratch=$(mktemp -d)
 finish() {
+    # Whatever fails here, the rest is done.
+    set +e
     end_snapshots
     if [[ -d $scratch/store ]]; then
         "$floe" daemon stop >/dev/null 2>&1 || true

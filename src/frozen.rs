@@ -124,7 +124,7 @@ fn add(hasher: &mut Hasher, table: &str, row: &Row<'_>) -> rusqlite::Result<()> 
 }
 
 /// Adds size, places of data and bytes of an object; that it has no file is something to know as well.
-fn add_object(hasher: &mut Hasher, store: &Path, id: u64) {
+fn add_object(hasher: &mut Hasher, store: &Path, id: i64) {
     let path = store.join(format!("objects/{:x}/{id:x}", id / 4096));
     match File::open(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {

@@ -25,8 +25,9 @@ const TRANSACTIONS: u64 = 100;
 /// Directory of the server's programs, which Debian keeps out of the PATH.
 fn programs() -> PathBuf {
     let versions = fs::read_dir("/usr/lib/postgresql").expect("Debian's package postgresql");
-    let newest = versions.map(|entry| entry.expect("a version").path()).max();
-    newest.expect("a version of PostgreSQL").join("bin")
+    let programs = versions.map(|entry| entry.expect("a version").path().join("bin"));
+    let newest = programs.filter(|bin| bin.join("initdb").exists()).max();
+    newest.expect("a server of PostgreSQL")
 }
 
 /// A directory in a mount with a database cluster in it, and the server on it. Dropping it ends the

@@ -13,7 +13,7 @@ use floe_harness::{Load, ScanOptions, Snapshots, TestStore, Tree, long_run};
 /// Directories at the top of the tree.
 const TOPS: usize = 64;
 /// Of so many snapshots one is looked at whole, the others in part.
-const WHOLE: usize = 25;
+const WHOLE: usize = 8;
 
 fn ok(command: &mut Command) {
     run(command, Duration::from_secs(900)).expect_code(0);

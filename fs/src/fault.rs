@@ -7,6 +7,7 @@
 //! | point | where |
 //! |---|---|
 //! | `begin` | before the operation |
+//! | `stall` | as `begin`, but instead of a panic the request is never answered |
 //! | `apply` | locks are held and contents prepared, nothing is written to the catalog |
 //! | `rows` | the catalog's writer is held, the first row of the change is written |
 //! | `done` | the change is committed, memory does not follow yet |
@@ -34,11 +35,18 @@ mod asked {
         let (Some(file), Some(operation)) = (file, OPERATION.get()) else {
             return;
         };
-        let wanted = format!("{operation} {point}");
         // Whoever removes the file was the first.
-        let asked = std::fs::read(file).is_ok_and(|text| text == wanted.as_bytes())
-            && std::fs::remove_file(file).is_ok();
-        assert!(!asked, "a test asked for it: {wanted}");
+        let asked = |wanted: &str| {
+            std::fs::read(file).is_ok_and(|text| text == wanted.as_bytes())
+                && std::fs::remove_file(file).is_ok()
+        };
+        let wanted = format!("{operation} {point}");
+        assert!(!asked(&wanted), "a test asked for it: {wanted}");
+        if point == "begin" && asked(&format!("{operation} stall")) {
+            loop {
+                std::thread::park();
+            }
+        }
     }
 }
 

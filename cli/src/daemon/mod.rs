@@ -75,7 +75,7 @@ pub fn run(store_dir: &StoreDir, detached: bool, output: &Output) -> ExitCode {
         .recv()
         .unwrap_or_else(|_| "internal".to_owned());
     info!(reason, "stopping");
-    running.end(store_dir);
+    apart("ending", || running.end(store_dir));
     info!("ended");
     ExitCode::SUCCESS
 }
@@ -104,11 +104,7 @@ fn start(store_dir: &StoreDir) -> Result<Running, ApiError> {
     );
     let guard = guard::Guard::start()?;
     let mounts = Mounts::start(Arc::clone(&store), guard.told())?;
-    // Not on this thread, whose end the guard hears of: killed while it waits for a new mount of this
-    // daemon's own, it would not end.
-    if std::thread::scope(|scope| scope.spawn(|| mounts.recover()).join()).is_err() {
-        error!("restoring mounts panicked; see above");
-    }
+    apart("restoring mounts", || mounts.recover());
     let daemon = Arc::new(Daemon {
         store,
         mounts,
@@ -125,6 +121,15 @@ fn start(store_dir: &StoreDir) -> Result<Running, ApiError> {
         stop,
         guard,
     })
+}
+
+/// Does something on another thread and waits for its end. What mounts or unmounts waits for this
+/// process's own answers, and killed while it waits, it stays; this thread's end is what the guard
+/// hears of.
+fn apart(what: &str, act: impl FnOnce() + Send) {
+    if std::thread::scope(|scope| scope.spawn(act).join()).is_err() {
+        error!("{what} panicked; see above");
+    }
 }
 
 impl Running {

@@ -61,6 +61,15 @@ impl CatalogError {
         self.errno() == libc::ENOSPC
     }
 
+    /// Whether more room on the disk might help. A log's index that cannot grow is an I/O error.
+    pub(super) fn may_be_for_room(&self) -> bool {
+        use rusqlite::ErrorCode::{CannotOpen, DiskFull, SystemIoFailure};
+        matches!(self, Self::Sqlite { source, .. } if matches!(
+            source.sqlite_error_code(),
+            Some(DiskFull | SystemIoFailure | CannotOpen)
+        ))
+    }
+
     /// The errno a file-system operation reports for it.
     pub(crate) fn errno(&self) -> i32 {
         match self {

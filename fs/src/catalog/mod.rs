@@ -94,10 +94,11 @@ impl Catalog {
     /// Opens an existing catalog for the one process that may write it. Nothing in it is changed;
     /// what is to be written needs [`Catalog::migrate`] first.
     pub(crate) fn open(path: &Path) -> Result<Self, CatalogError> {
-        let reserve = Reserve::open(path);
         let opened = match Connections::open(path) {
             // A store that cannot be opened cannot be emptied.
-            Err(_) if reserve.is_needed() && reserve.release() => Connections::open(path),
+            Err(error) if error.may_be_for_room() && Reserve::make_room(path) => {
+                Connections::open(path)
+            }
             opened => opened,
         }?;
         Ok(Self {
@@ -108,7 +109,8 @@ impl Catalog {
             wal: opened.wal,
             before_checkpoint: OnceLock::new(),
             checkpointer: OnceLock::new(),
-            reserve,
+            // Now that it is known that this program may change the store.
+            reserve: Reserve::open(path),
         })
     }
 

@@ -52,10 +52,22 @@ impl Reserve {
         reserve
     }
 
-    /// Whether the disk is so full that a catalog may fail to open.
-    pub(super) fn is_needed(&self) -> bool {
-        let disk = self.file.as_ref().map(rustix::fs::fstatvfs);
-        matches!(disk, Some(Ok(disk)) if disk.f_bavail.saturating_mul(disk.f_frsize) < TO_OPEN)
+    /// Gives away what was kept back if the disk is so full that the catalog may fail to open; false
+    /// if there was nothing, or no need.
+    pub(super) fn make_room(catalog: &Path) -> bool {
+        let given = open_private(&catalog.with_file_name("reserve")).and_then(|file| {
+            let disk = rustix::fs::fstatvfs(&file)?;
+            let needed = disk.f_bavail.saturating_mul(disk.f_frsize) < TO_OPEN;
+            let kept = file.metadata()?.len() > 0;
+            if needed && kept {
+                file.set_len(0)?;
+            }
+            Ok(needed && kept)
+        });
+        given.unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot give away what was kept back");
+            false
+        })
     }
 
     /// Gives the space away; false if it is given away already.

@@ -76,9 +76,6 @@ fn work(core: &Core, receive: &Receiver<Chore>) {
             None => receive.recv_timeout(DELAY),
         };
         let more = matches!(next, Ok(Chore::Reap(..)));
-        if !more {
-            note_elapsed(core);
-        }
         if !more || unused.len() >= REMOVE_BATCH {
             remove_unused(core, &mut unused);
         }
@@ -91,12 +88,16 @@ fn work(core: &Core, receive: &Receiver<Chore>) {
                 }
             }
             Ok(Chore::Tell(done)) => {
+                note_elapsed(core);
                 if done.send(()).is_err() {
                     tracing::debug!("nobody waits for the background thread any more");
                 }
             }
-            Ok(Chore::NoteElapsed) | Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return,
+            Ok(Chore::NoteElapsed) | Err(RecvTimeoutError::Timeout) => note_elapsed(core),
+            Err(RecvTimeoutError::Disconnected) => {
+                note_elapsed(core);
+                return;
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Taking, finding and listing snapshots.
 
+use std::collections::HashMap;
 use std::time::Instant;
 
 use thiserror::Error;
@@ -86,6 +87,15 @@ pub(super) fn new_spec(
     })
 }
 
+/// A snapshot as the catalog has it, with how long it took as that was known before.
+fn shown(record: SnapshotRecord, elapsed: &HashMap<SnapshotId, u64>) -> SnapshotInfo {
+    let mut info = SnapshotInfo::from(record);
+    if let Some(&elapsed_us) = elapsed.get(&info.id) {
+        info.elapsed_us = elapsed_us;
+    }
+    info
+}
+
 impl Store {
     /// Freezes a workspace as it is now. Constant time: everything acknowledged before the call is
     /// in the snapshot, nothing begun after its return is.
@@ -151,13 +161,6 @@ impl Store {
         })
     }
 
-    fn shown(&self, record: SnapshotRecord) -> SnapshotInfo {
-        let elapsed_us = self.core.elapsed.of(&record.id);
-        let mut info = SnapshotInfo::from(record);
-        info.elapsed_us = elapsed_us.unwrap_or(info.elapsed_us);
-        info
-    }
-
     /// Restricts a query to the workspace of a name. Names are used again: where a live workspace
     /// has it, snapshots of deleted ones that had it before are not meant.
     fn of_workspace<'a>(
@@ -193,6 +196,7 @@ impl Store {
         if let Some(workspace) = &filter.workspace {
             query = self.of_workspace(workspace, query)?;
         }
+        let elapsed = self.core.elapsed.all();
         let found = self.core.catalog.snapshots(&query)?;
         if found.is_empty()
             && let Some(workspace) = &filter.workspace
@@ -206,7 +210,10 @@ impl Store {
                 self.workspace(workspace)?;
             }
         }
-        Ok(found.into_iter().map(|found| self.shown(found)).collect())
+        Ok(found
+            .into_iter()
+            .map(|found| shown(found, &elapsed))
+            .collect())
     }
 
     /// The snapshot that a text means: an id, the unique beginning of one (four digits or more), a
@@ -233,6 +240,7 @@ impl Store {
             limit: some,
             ..SnapshotQuery::default()
         };
+        let elapsed = self.core.elapsed.all();
         let mut live = false;
         let by_name = match reference.split_once('/') {
             Some((workspace, name)) => search(self.of_workspace(workspace, named(name))?)?,
@@ -276,7 +284,7 @@ impl Store {
         }
         found
             .pop()
-            .map(|found| self.shown(found))
+            .map(|found| shown(found, &elapsed))
             .ok_or_else(|| FindError::NotFound {
                 reference: reference.to_owned(),
             })

@@ -128,9 +128,10 @@ fn attempt<T>(
             tracing::error!(operation, ino = node.0, "panic while serving a request");
             // The operation may have happened, to more inodes than this one, and the kernel believes
             // what it was told before.
-            let (dispatch, cache) = (dispatch.clone(), cache.clone());
-            cache.distrust_names();
-            syncing::later(move || cache.distrust(&dispatch.known()));
+            if cache.begin_distrust() {
+                let (dispatch, cache) = (dispatch.clone(), cache.clone());
+                syncing::later(move || cache.distrust(|| dispatch.known()));
+            }
             Err(Errno::EIO)
         }
     }

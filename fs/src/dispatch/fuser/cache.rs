@@ -66,6 +66,8 @@ pub(super) struct FuseCache {
     /// The kernel is not older than the notification that drops all names, nor than write-back that
     /// can be waited for.
     recent_kernel: AtomicBool,
+    /// A call of [`FuseCache::distrust`] is to come.
+    distrusted: AtomicBool,
 }
 
 impl FuseCache {
@@ -76,6 +78,7 @@ impl FuseCache {
             held: Mutex::default(),
             serving: RwLock::default(),
             recent_kernel: AtomicBool::new(true),
+            distrusted: AtomicBool::new(false),
         })
     }
 
@@ -214,8 +217,10 @@ impl FuseCache {
         }
     }
 
-    /// Nobody knows whether an operation on names has happened. Waits for nothing.
-    pub(super) fn distrust_names(&self) {
+    /// Nobody knows whether an operation has happened. Makes the kernel look names up again, and says
+    /// whether [`FuseCache::distrust`] is to be called: not while another call is to come anyway.
+    /// Waits for nothing.
+    pub(super) fn begin_distrust(&self) -> bool {
         // An older kernel keeps none; and what is mounted inside would be detached.
         let inside = table::every_mount().map(|all| table::inside(&all, self.device()));
         let dropped = match inside {
@@ -227,12 +232,14 @@ impl FuseCache {
         if let Err(error) = dropped {
             tracing::warn!(%error, "the kernel may believe names that are not true any more");
         }
+        !self.distrusted.swap(true, Ordering::AcqRel)
     }
 
-    /// Nobody knows whether an operation on some of these inodes has happened. Not from a thread
-    /// that serves requests.
-    pub(super) fn distrust(&self, inodes: &[Ino]) {
-        for &ino in inodes {
+    /// Makes the kernel ask again for what it knows of inodes. Not from a thread that serves requests.
+    pub(super) fn distrust(&self, known: impl FnOnce() -> Vec<Ino>) {
+        // First: what goes wrong from now on may not be among them.
+        self.distrusted.store(false, Ordering::Release);
+        for ino in known() {
             match self.inval_inode(ino) {
                 Err(error) if error.raw_os_error() != Some(libc::ENOENT) => {
                     tracing::warn!(%error, %ino, "the kernel may believe what is not true any more");
