@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
@@ -15,6 +15,9 @@ use blake3::{Hash, Hasher};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags, Row};
 use rustix::fs::SeekFrom;
+
+/// Bytes of an object that are read at once.
+const BLOCK: usize = 4096;
 
 /// Tables whose rows belong to layers.
 const TABLES: [&str; 6] = ["dentry", "extent", "inline", "inode", "object", "xattr"];
@@ -123,7 +126,7 @@ fn add(hasher: &mut Hasher, table: &str, row: &Row<'_>) -> rusqlite::Result<()> 
     Ok(())
 }
 
-/// Adds size, places of data and bytes of an object; that it has no file is something to know as well.
+/// Adds size and bytes of an object; that it has no file is something to know as well.
 fn add_object(hasher: &mut Hasher, store: &Path, id: i64) {
     let path = store.join(format!("objects/{:x}/{id:x}", id / 4096));
     match File::open(&path) {
@@ -136,9 +139,12 @@ fn add_object(hasher: &mut Hasher, store: &Path, id: i64) {
     }
 }
 
+/// Where data begins and ends is not the same from one moment to the next: reserved space counts as
+/// data while zeros of it are in memory. So blocks of zeros are taken for holes.
 fn add_data(hasher: &mut Hasher, file: &File) -> io::Result<()> {
     let len = file.metadata()?.len();
     hasher.update(&len.to_le_bytes());
+    let mut block = vec![0; BLOCK];
     let mut at = 0;
     loop {
         let start = match rustix::fs::seek(file, SeekFrom::Data(at)) {
@@ -146,30 +152,14 @@ fn add_data(hasher: &mut Hasher, file: &File) -> io::Result<()> {
             found => found?,
         };
         at = rustix::fs::seek(file, SeekFrom::Hole(start))?;
-        hasher.update(&start.to_le_bytes());
-        let mut data = Segment {
-            file,
-            at: start,
-            end: at,
-        };
-        hasher.update_reader(&mut data)?;
-    }
-}
-
-/// Part of a file.
-struct Segment<'a> {
-    file: &'a File,
-    at: u64,
-    end: u64,
-}
-
-impl Read for Segment<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let left = usize::try_from(self.end - self.at).unwrap_or(usize::MAX);
-        let wanted = left.min(buffer.len());
-        let read = self.file.read_at(&mut buffer[..wanted], self.at)?;
-        self.at += read as u64;
-        Ok(read)
+        let first = start - start % BLOCK as u64;
+        for offset in (first..at).step_by(BLOCK) {
+            let read = file.read_at(&mut block, offset)?;
+            if block[..read].iter().any(|&byte| byte != 0) {
+                hasher.update(&offset.to_le_bytes()).update(&block[..read]);
+            }
+        }
+        at = at.next_multiple_of(BLOCK as u64);
     }
 }
 
