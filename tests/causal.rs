@@ -189,6 +189,9 @@ def put(n):
                     let number = progress[writer].begun.fetch_add(1, Ordering::SeqCst) + 1;
                     python.ok(&format!("put({number})"));
                     progress[writer].returned.store(number, Ordering::SeqCst);
+                    // Without a pause four of these leave two processors to nobody else: the kernel's own
+                    // threads (Linux 6.18) were seen not to run for a minute.
+                    std::thread::sleep(Duration::from_micros(500));
                 }
             })
         })
