@@ -64,6 +64,11 @@ impl Writer {
             Ok(file) => file,
             Err(error) => return self.refuse(&error),
         };
+        self.write_to(&file, name, offset, len);
+    }
+
+    /// One write through a descriptor that is open already.
+    fn write_to(&mut self, file: &File, name: &str, offset: usize, len: usize) {
         let known = self.files.entry(name.to_owned()).or_default();
         let data = self.random.bytes(len);
         match file.write_at(&data, offset as u64) {
@@ -123,10 +128,30 @@ fn fill_and_make_room(store: &TestStore, disk: &Disk) {
     store.ok(["ws", "create", "w"]);
     let live = store.mount("w");
     let mut writer = Writer::new(&live);
+    // Held across the freeze, and written through once the disk is full.
+    let held: Vec<(String, File)> = (0..8)
+        .map(|number| {
+            let name = format!("old{number}");
+            let mut options = OpenOptions::new();
+            options.read(true).append(number % 2 == 0).write(true);
+            let file = options.open(live.join(&name)).unwrap();
+            (name, file)
+        })
+        .collect();
     let frozen = store.mount(&store.snapshot("w"));
     let digest = Tree::scan(&frozen, ScanOptions::ALL).digest();
     let filling = disk.fill();
     writer.write_until_full();
+    for (number, (name, file)) in held.iter().enumerate() {
+        let end = writer.files[name].len();
+        writer.write_to(
+            file,
+            name,
+            if number % 2 == 0 { end } else { end / 2 },
+            5_000,
+        );
+    }
+    drop(held);
     writer.check();
     assert_eq!(Tree::scan(&frozen, ScanOptions::ALL).digest(), digest);
     let refused = store.run(["snapshot", "w", "--durable"]);
