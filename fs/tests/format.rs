@@ -11,7 +11,7 @@ use floe_fs::dispatch::Dispatch;
 use floe_fs::id::Ino;
 use floe_fs::{ForkSource, SnapshotFilter, SnapshotInfo, SnapshotOptions, Store, View};
 
-use common::{copy_dir, list, name, read};
+use common::{copy_dir, list, name, new_store, read};
 
 fn private(path: &Path) {
     let mode = if path.is_dir() { 0o700 } else { 0o600 };
@@ -147,4 +147,22 @@ fn a_migrated_store_is_worked_with_and_opened_again() {
     assert_eq!(newest[0].id, taken.id);
     let report = store.check().unwrap();
     assert!(report.is_clean(), "{:?}", report.problems);
+}
+
+/// docs/format.md says how many, and the time of a snapshot is mostly theirs.
+#[test]
+fn a_snapshot_changes_five_pages_of_the_catalog() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s");
+    let store = new_store(&path);
+    store.create_workspace(&name("w")).unwrap();
+    // In the log a page has a header of 24 bytes.
+    let pages = || fs::metadata(path.join("catalog.db-wal")).unwrap().len() / (4096 + 24);
+    // A tree that grows, and what is written in the background, add to some.
+    let changed = (0..8).map(|_| {
+        let before = pages();
+        store.snapshot("w", &SnapshotOptions::default()).unwrap();
+        pages() - before
+    });
+    assert_eq!(changed.min(), Some(5));
 }
