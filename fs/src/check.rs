@@ -164,13 +164,8 @@ fn check_uses(
     let mut taken = HashSet::new();
     for found in catalog.workspaces()? {
         check_owner(layers, &found, report);
-        let LayerUse {
-            name: workspace,
-            layer,
-            alive,
-            ..
-        } = found;
-        match (alive, layer) {
+        let workspace = found.name;
+        match (found.alive, found.layer) {
             (true, None) => report.found(Problem::WorkspaceWithoutLayer { workspace }),
             (false, None) => {}
             (false, Some(layer)) => report.found(Problem::DeletedWorkspaceLayer {
@@ -196,12 +191,7 @@ fn check_uses(
     }
     for found in catalog.snapshots()? {
         check_owner(layers, &found, report);
-        let LayerUse {
-            name: snapshot,
-            layer,
-            alive,
-            ..
-        } = found;
+        let (snapshot, layer) = (found.name, found.layer);
         let frozen = layer
             .and_then(|layer| layers.get(layer))
             .is_some_and(|found| found.is_frozen());
@@ -211,7 +201,7 @@ fn check_uses(
                 layer: id(layer.unwrap_or(0)),
             });
         }
-        if !alive {
+        if !found.alive {
             report.found(Problem::SnapshotWorkspace { snapshot });
         }
     }
