@@ -160,18 +160,18 @@ pub enum Row {
     ReserveInos { below: u64 },
     /// Raises the mark below which object ids may have been handed out.
     ReserveObjects { below: u64 },
-    /// Adds a live layer, with its parent's totals; of no workspace yet while an import fills it.
+    /// Adds a live layer, with its parent's totals, to a workspace that may be added later.
     AddLayer {
         id: LayerId,
         parent: Option<LayerId>,
-        workspace: Option<WorkspaceId>,
+        workspace: WorkspaceId,
         created_at: i64,
     },
     /// Freezes a live layer.
     FreezeLayer { id: LayerId },
     /// Gives up a layer that nothing can reach.
     DoomLayer { id: LayerId },
-    /// Adds a workspace; the layer is its own from then on.
+    /// Adds a workspace on a layer that is its own already.
     AddWorkspace {
         id: WorkspaceId,
         name: String,

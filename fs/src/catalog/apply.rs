@@ -228,7 +228,7 @@ fn apply_store_row(connection: &Connection, row: &Row) -> rusqlite::Result<usize
             parent.map(|p| int(p.0)),
             LIVE,
             created_at,
-            workspace.map(|id| int(id.0)),
+            int(workspace.0),
         ]),
         Row::FreezeLayer { id } => prepare("UPDATE layer SET state = ?2 WHERE id = ?1")?
             .execute(params![int(id.0), FROZEN]),
@@ -240,17 +240,13 @@ fn apply_store_row(connection: &Connection, row: &Row) -> rusqlite::Result<usize
             layer,
             created_at,
             forked_from,
-        } => {
-            prepare("INSERT INTO workspace VALUES (?1,?2,?3,?4,NULL,?5)")?.execute(params![
-                int(id.0),
-                name,
-                int(layer.0),
-                created_at,
-                forked_from.as_ref().map(|id| id.as_str()),
-            ])?;
-            prepare("UPDATE layer SET workspace = ?1 WHERE id = ?2")?
-                .execute(params![int(id.0), int(layer.0)])
-        }
+        } => prepare("INSERT INTO workspace VALUES (?1,?2,?3,?4,NULL,?5)")?.execute(params![
+            int(id.0),
+            name,
+            int(layer.0),
+            created_at,
+            forked_from.as_ref().map(|id| id.as_str()),
+        ]),
         Row::MoveWorkspace { id, layer } => {
             prepare("UPDATE workspace SET layer = ?2 WHERE id = ?1")?
                 .execute(params![int(id.0), int(layer.0)])

@@ -121,6 +121,9 @@ macro_rules! workspaces {
     };
 }
 
+const LAST_WORKSPACE: &str = "SELECT coalesce(max(id), 0) FROM \
+    (SELECT id FROM workspace UNION ALL SELECT workspace FROM layer)";
+
 /// The one of a name.
 pub(super) const WORKSPACE_BY_NAME: &str = concat!(workspaces!(), " AND w.name = ?1");
 
@@ -178,11 +181,9 @@ impl Catalog {
         )
     }
 
-    /// The highest workspace id ever used.
+    /// The highest workspace id ever used; that of an import which was given up is in its layer only.
     pub(crate) fn last_workspace_id(&self) -> Result<u64, CatalogError> {
-        let found = self.collect("SELECT coalesce(max(id), 0) FROM workspace", [], |row| {
-            unsigned(row, 0)
-        })?;
+        let found = self.collect(LAST_WORKSPACE, [], |row| unsigned(row, 0))?;
         Ok(found.first().copied().unwrap_or(0))
     }
 

@@ -86,7 +86,7 @@ fn freeze_rows(
     change.push(Row::AddLayer {
         id: new,
         parent: Some(parent),
-        workspace: Some(spec.workspace),
+        workspace: spec.workspace,
         created_at,
     });
     change.push(Row::MoveWorkspace {

@@ -18,7 +18,7 @@ use crate::catalog::CatalogError;
 use crate::change::{BLOCK_END, Change, ContentKind, EntryRow, InodeRow, Name, Row};
 use crate::contents::{ContentsError, INLINE_MAX};
 use crate::engine::now_ns;
-use crate::id::{Ino, LayerId, ObjectId, WorkspaceName};
+use crate::id::{Ino, LayerId, ObjectId, WorkspaceId, WorkspaceName};
 
 /// Rows in one transaction: large enough to be fast, small enough that others are not kept
 /// waiting for the writer longer than about a millisecond.
@@ -78,6 +78,7 @@ pub enum BuildError {
 /// A base layer being filled.
 pub struct Builder<'a> {
     store: &'a Store,
+    id: WorkspaceId,
     name: WorkspaceName,
     layer: LayerId,
     change: Change,
@@ -95,17 +96,18 @@ impl Store {
     /// [`WorkspaceError::Exists`], or a failure of the catalog.
     pub fn build_workspace(&self, name: &WorkspaceName) -> Result<Builder<'_>, WorkspaceError> {
         self.check_free(name)?;
-        let layer = self.core.numbers.layer();
+        let (layer, id) = (self.core.numbers.layer(), self.core.numbers.workspace());
         let row = Row::AddLayer {
             id: layer,
             parent: None,
-            workspace: None,
+            workspace: id,
             created_at: now_ns(),
         };
         self.core.catalog.apply(&Change::from(row))?;
         let root = root_row(layer, 0o755, 0, 0, Timestamp::now());
         Ok(Builder {
             store: self,
+            id,
             name: name.clone(),
             layer,
             change: Change::new(),
@@ -216,7 +218,7 @@ impl Builder<'_> {
             inodes: self.inodes,
         });
         self.change.push(Row::AddWorkspace {
-            id: core.numbers.workspace(),
+            id: self.id,
             name: self.name.to_string(),
             layer,
             created_at: now_ns(),

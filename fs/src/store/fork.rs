@@ -85,7 +85,7 @@ impl Store {
             change.push(Row::AddLayer {
                 id: layer,
                 parent: Some(parent),
-                workspace: Some(id),
+                workspace: id,
                 created_at,
             });
             change.push(Row::AddWorkspace {

@@ -17,6 +17,7 @@ use rustix::fs::{AtFlags, Dir, Mode, OFlags, Stat, openat, readlinkat, statat};
 use thiserror::Error;
 
 use super::builder::{BuildError, Builder, NewContents, NewFile, Xattr};
+use super::open::PARTS;
 use super::types::{ImportProgress, ImportReport};
 use super::{Store, WorkspaceError, WorkspaceInfo};
 use crate::attr::{FileKind, Timestamp};
@@ -104,7 +105,7 @@ impl Store {
         let root =
             rustix::fs::open(&real, flags, Mode::empty()).map_err(|errno| failed(errno.into()))?;
         let mut own = HashSet::new();
-        for part in ["", "objects", "run"] {
+        for part in [""].into_iter().chain(PARTS) {
             let stat = rustix::fs::stat(self.dir().join(part));
             let stat = stat.map_err(|errno| failed(errno.into()))?;
             own.insert((stat.st_dev, stat.st_ino));

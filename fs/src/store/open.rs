@@ -32,7 +32,7 @@ const CATALOG: &str = "catalog.db";
 /// Name of the lock file in a store; holds the owner's process id as text.
 const LOCK: &str = "lock";
 /// Directories that every store has.
-const PARTS: [&str; 2] = ["objects", "run"];
+pub(super) const PARTS: [&str; 2] = ["objects", "run"];
 
 /// Why a store could not be made or opened. It was not changed.
 #[derive(Debug, Error)]

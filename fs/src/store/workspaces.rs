@@ -121,7 +121,7 @@ impl Store {
         change.push(Row::AddLayer {
             id: layer,
             parent: None,
-            workspace: Some(id),
+            workspace: id,
             created_at: now,
         });
         let row = root_row(layer, 0o755, uid, gid, Timestamp::now());
