@@ -67,19 +67,12 @@ scratch=$(mktemp -d)
 made_users=()
 finish() {
     local user
-    # Whatever fails here, the rest is done.
-    set +e
-    if [[ -d $scratch/store ]]; then
-        "$floe" daemon stop >/dev/null 2>&1
-    fi
-    remove_below "$scratch"
+    end_store
     for user in "${made_users[@]}"; do
         userdel "$user"
     done
 }
-trap finish EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
+at_end finish
 
 prepare_pjdfstest() {
     local test

@@ -35,20 +35,12 @@ scratch=$(mktemp -d)
 running=()
 finish() {
     local pid
-    # Whatever fails here, the rest is done.
-    set +e
     for pid in "${running[@]}"; do
         kill "$pid" 2>/dev/null || true
     done
-    end_snapshots
-    if [[ -d $scratch/store ]]; then
-        "$floe" daemon stop >/dev/null 2>&1 || true
-    fi
-    remove_below "$scratch"
+    end_store
 }
-trap finish EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
+at_end finish
 
 cat >"$scratch/fsx.0.toml" <<'CONFIG'
 flen = 1048576

@@ -181,6 +181,14 @@ floe_processes() {
     done
 }
 
+# at_end FUNCTION: calls it when the script ends, also when it is interrupted.
+at_end() {
+    # shellcheck disable=SC2064 # the name is known now
+    trap "$1" EXIT
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
+}
+
 # remove_below DIR: ends the floe programs that work in DIR (a directory that the calling script
 # made for itself), unmounts and detaches everything in it, and removes it. Safe to call twice.
 remove_below() {

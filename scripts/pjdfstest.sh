@@ -26,23 +26,15 @@ scratch=$(mktemp -d)
 second=
 made_user=false
 finish() {
-    # Whatever fails here, the rest is done.
-    set +e
+    end_store
     if [[ -n $second ]]; then
         rm -rf -- "$second"
     fi
-    end_snapshots
-    if [[ -d $scratch/store ]]; then
-        "$floe" daemon stop >/dev/null 2>&1
-    fi
-    remove_below "$scratch"
     if $made_user; then
         userdel tests
     fi
 }
-trap finish EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
+at_end finish
 
 if ! id -u tests >/dev/null 2>&1; then
     useradd --system --user-group --no-create-home --home-dir / --shell /usr/sbin/nologin tests

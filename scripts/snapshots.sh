@@ -88,6 +88,17 @@ end_snapshots() {
     snapshots=
 }
 
+# end_store: ends what `fresh_mount "$scratch"` and this file began, and removes the directory. Whatever
+# fails from then on, the script goes on.
+end_store() {
+    set +e
+    end_snapshots
+    if [[ -d $scratch/store ]]; then
+        "$floe" daemon stop >/dev/null 2>&1
+    fi
+    remove_below "$scratch"
+}
+
 # check_snapshots: fails unless every snapshot whose list was kept still gives the same, and the store
 # is sound.
 check_snapshots() {

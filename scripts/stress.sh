@@ -31,18 +31,7 @@ need_build_tools
 need_packages stress-ng:stress-ng getfattr:attr
 
 scratch=$(mktemp -d)
-finish() {
-    # Whatever fails here, the rest is done.
-    set +e
-    end_snapshots
-    if [[ -d $scratch/store ]]; then
-        "$floe" daemon stop >/dev/null 2>&1 || true
-    fi
-    remove_below "$scratch"
-}
-trap finish EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
+at_end end_store
 
 # stress SECONDS LOAD...: these loads at once, in two processes each.
 stress() {
