@@ -23,6 +23,7 @@
 //! | [`store`] | [`TestStore`]: a store, its daemon and mounts, and how they end |
 //! | [`command`] | running a program with a time limit, and what it printed |
 //! | [`process`] | finding and signalling the processes of one store |
+//! | [`faults`] | asking the daemon to go wrong |
 //! | [`frozen`] | what frozen layers hold, straight from catalog and objects |
 //! | [`disk`] | a small ext4 or XFS of its own in an image file |
 //! | [`mounts`] | the kernel's mount table, unmounting by force |
@@ -43,6 +44,7 @@
 pub mod binary;
 pub mod command;
 pub mod disk;
+pub mod faults;
 pub mod frozen;
 pub mod mounts;
 pub mod process;
@@ -59,6 +61,7 @@ pub mod xattrs;
 
 pub use command::Output;
 pub use disk::Disk;
+pub use faults::Faults;
 pub use frozen::FrozenLayers;
 pub use python::Python;
 pub use recorder::Recorder;

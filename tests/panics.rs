@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use floe_harness::command::run;
-use floe_harness::{ScanOptions, TestStore, Tree, Watchdog};
+use floe_harness::{Faults, ScanOptions, TestStore, Tree, Watchdog};
 
 /// Where a request can panic: before the operation, with locks held and contents prepared, in the
 /// middle of the transaction, after it.
@@ -21,6 +21,7 @@ const POINTS: [&str; 4] = ["begin", "apply", "rows", "done"];
 
 struct Panics {
     store: TestStore,
+    faults: Faults,
     live: PathBuf,
     other: PathBuf,
     _watchdog: Watchdog,
@@ -30,9 +31,10 @@ impl Panics {
     /// A mounted workspace on a snapshot of `fill`'s, beside a mounted fork of it.
     fn new(fill: impl FnOnce(&Path)) -> Self {
         let store = TestStore::new();
+        let faults = Faults::new(store.base());
         let mut start = store.command();
         start.args(["daemon", "start"]);
-        start.env("FLOE_TEST_PANIC", store.base().join("panic"));
+        faults.allow(&mut start);
         run(&mut start, Duration::from_secs(60)).expect_code(0);
         store.ok(["ws", "create", "w"]);
         let live = store.mount("w");
@@ -42,6 +44,7 @@ impl Panics {
         let watchdog = Watchdog::start(store.daemon().unwrap(), Duration::from_secs(120));
         Self {
             store,
+            faults,
             live,
             other,
             _watchdog: watchdog,
@@ -55,14 +58,12 @@ impl Panics {
     /// Has the next request of a kind panic at a point, and makes it with `act`.
     #[track_caller]
     fn at<T>(&self, operation: &str, point: &str, act: impl FnOnce() -> io::Result<T>) {
-        let (file, draft) = ("panic", "draft").into_paths(self.store.base());
         let known = self.log().len();
-        fs::write(&draft, format!("{operation} {point}")).unwrap();
-        fs::rename(&draft, &file).unwrap();
+        self.faults.ask(operation, point);
         let result = act();
         if !cfg!(debug_assertions) {
-            assert!(file.exists(), "a release build panics on request");
-            fs::remove_file(&file).unwrap();
+            assert!(self.faults.is_asked(), "a release build panics on request");
+            self.faults.take_back();
             return;
         }
         let error = result
@@ -73,7 +74,7 @@ impl Panics {
             Some(libc::EIO),
             "{operation} {point}: {error}"
         );
-        assert!(!file.exists());
+        assert!(!self.faults.is_asked());
         let log = &self.log()[known..];
         let named = |line: &str| line.contains("panic while serving") && line.contains(operation);
         assert!(log.lines().any(named), "{operation} is not named in\n{log}");
@@ -108,17 +109,6 @@ impl Panics {
                 after.differences(&shown)
             );
         }
-    }
-}
-
-/// Two names below a directory.
-trait IntoPaths {
-    fn into_paths(self, dir: &Path) -> (PathBuf, PathBuf);
-}
-
-impl IntoPaths for (&str, &str) {
-    fn into_paths(self, dir: &Path) -> (PathBuf, PathBuf) {
-        (dir.join(self.0), dir.join(self.1))
     }
 }
 

@@ -6,29 +6,27 @@
 //! a release build does not know how, and is killed at whatever it does then.
 
 use std::fs;
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use floe_harness::TestStore;
 use floe_harness::command::run;
+use floe_harness::{Faults, TestStore};
 
 /// How long the kernel and the guard may take.
 const LIMIT: Duration = Duration::from_secs(30);
 
 struct Stalls {
     store: TestStore,
-    file: PathBuf,
+    faults: Faults,
 }
 
 impl Stalls {
     /// A workspace, and a daemon that can be asked to stall.
     fn new() -> Self {
         let store = TestStore::new();
-        let file = store.base().join("panic");
-        let stalls = Self { store, file };
-        let start = stalls.command(&["daemon", "start"]);
-        run(&mut { start }, LIMIT).expect_code(0);
+        let faults = Faults::new(store.base());
+        let stalls = Self { store, faults };
+        run(&mut stalls.command(&["daemon", "start"]), LIMIT).expect_code(0);
         stalls.store.ok(["ws", "create", "w"]);
         stalls
     }
@@ -36,24 +34,17 @@ impl Stalls {
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.store.command();
         command.args(arguments);
-        command.env("FLOE_TEST_PANIC", &self.file);
+        self.faults.allow(&mut command);
         command
     }
 
-    /// Has the next request of a kind go unanswered.
-    fn ask(&self, operation: &str) {
-        let draft = self.store.base().join("draft");
-        fs::write(&draft, format!("{operation} stall")).unwrap();
-        fs::rename(&draft, &self.file).unwrap();
-    }
-
-    /// Waits until such a request has come.
+    /// Waits until a request has come that is not to be answered.
     fn wait(&self) {
         if !cfg!(debug_assertions) {
-            return fs::remove_file(&self.file).unwrap();
+            return self.faults.take_back();
         }
         let deadline = Instant::now() + LIMIT;
-        while self.file.exists() {
+        while self.faults.is_asked() {
             assert!(Instant::now() < deadline, "no such request came");
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -89,7 +80,7 @@ impl Stalls {
 #[test]
 fn a_daemon_that_is_killed_while_it_mounts_ends() {
     let stalls = Stalls::new();
-    stalls.ask("getattr");
+    stalls.faults.ask("getattr", "stall");
     let mut mount = stalls.spawn(&["mount", "w"]);
     stalls.wait();
     stalls.kill();
@@ -103,7 +94,7 @@ fn a_daemon_that_is_killed_while_it_mounts_again_what_was_mounted_ends() {
     let stalls = Stalls::new();
     let live = stalls.store.mount("w");
     stalls.store.kill_daemon();
-    stalls.ask("getattr");
+    stalls.faults.ask("getattr", "stall");
     let mut start = stalls.spawn(&["daemon", "start"]);
     stalls.wait();
     stalls.kill();
