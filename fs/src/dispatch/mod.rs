@@ -19,9 +19,11 @@
 mod errno;
 pub mod fuser;
 mod op;
+mod writers;
 
 pub use errno::Errno;
 pub use op::OpError;
+pub(crate) use writers::Writers;
 
 use crate::attr::{Attr, FileKind, Timestamp};
 use crate::id::Ino;
@@ -333,8 +335,8 @@ pub struct Unsettled {
 /// Called only from threads that serve no requests, with no engine lock held that a request
 /// needs.
 pub trait KernelCache: Send + Sync {
-    /// Pushes dirty mapped pages of these inodes (those that [may be mapped](OpenMode::maps)) to the engine and waits
-    /// until each has arrived.
+    /// Pushes dirty mapped pages of these inodes (those that [may be mapped](OpenMode::maps)) to the
+    /// engine and waits until each has arrived.
     ///
     /// # Errors
     /// The first I/O error; pages may then be missing from the snapshot, so it must be refused.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::View;
-use crate::dispatch::{KernelCache, OpenMode};
+use crate::dispatch::{KernelCache, OpenMode, Writers};
 use crate::id::Ino;
 use crate::lock::{Mutex, rank};
 
@@ -21,16 +21,7 @@ pub(super) struct KernelRefs {
     lookups: [Mutex<{ rank::LEAF }, HashMap<Ino, u64>>; SHARDS],
     /// Files open for writing, apart from the rest: a snapshot asks for them, and must not look at
     /// every inode that the kernel knows.
-    writers: Mutex<{ rank::LEAF }, HashMap<Ino, Writers>>,
-}
-
-/// How often a file is open for writing.
-#[derive(Clone, Copy, Default)]
-struct Writers {
-    /// In any way.
-    all: u64,
-    /// In a way that mappings can be made of.
-    mapping: u64,
+    writers: Mutex<{ rank::LEAF }, Writers>,
 }
 
 /// Takes `count` away; true when nothing is left.
@@ -58,31 +49,15 @@ impl KernelRefs {
     }
 
     pub(super) fn opened(&self, ino: Ino, mode: OpenMode) {
+        // Most are opened for reading: they need not meet at this lock.
         if mode.writes() {
-            let mut writers = self.writers.lock();
-            let of_file = writers.entry(ino).or_default();
-            of_file.all += 1;
-            of_file.mapping += u64::from(mode.maps());
+            self.writers.lock().opened(ino, mode);
         }
     }
 
     /// A descriptor was closed; true when it was the last for writing.
     pub(super) fn closed(&self, ino: Ino, mode: OpenMode) -> bool {
-        if !mode.writes() {
-            return false;
-        }
-        let mut writers = self.writers.lock();
-        match writers.get_mut(&ino) {
-            Some(left) if left.all > 1 => {
-                left.all -= 1;
-                left.mapping = left.mapping.saturating_sub(u64::from(mode.maps()));
-                false
-            }
-            _ => {
-                writers.remove(&ino);
-                true
-            }
-        }
+        mode.writes() && self.writers.lock().closed(ino, mode).writer
     }
 
     pub(super) fn is_referenced(&self, ino: Ino) -> bool {
@@ -91,13 +66,11 @@ impl KernelRefs {
 
     /// Files that may be mapped for writing.
     pub(super) fn mappable(&self) -> Vec<Ino> {
-        let writers = self.writers.lock();
-        let mappable = writers.iter().filter(|(_, of_file)| of_file.mapping > 0);
-        mappable.map(|(&ino, _)| ino).collect()
+        self.writers.lock().mapped()
     }
 
     pub(super) fn all(&self) -> Vec<Ino> {
-        let mut found: Vec<Ino> = self.writers.lock().keys().copied().collect();
+        let mut found = self.writers.lock().all();
         for shard in &self.lookups {
             found.extend(shard.lock().keys());
         }
@@ -108,7 +81,7 @@ impl KernelRefs {
 
     /// Drops everything and returns what was referenced.
     pub(super) fn clear(&self) -> Vec<Ino> {
-        let mut found: Vec<Ino> = self.writers.lock().drain().map(|(ino, _)| ino).collect();
+        let mut found = std::mem::take(&mut *self.writers.lock()).all();
         for shard in &self.lookups {
             found.extend(shard.lock().drain().map(|(ino, _)| ino));
         }

@@ -20,7 +20,7 @@ use rustix::mount::{OpenTreeFlags, open_tree};
 
 use super::closer::close_elsewhere;
 use super::{GENERATION, table};
-use crate::dispatch::{Kept, KernelCache, OpenMode};
+use crate::dispatch::{Kept, KernelCache, OpenMode, Writers};
 use crate::id::Ino;
 use crate::sys;
 
@@ -48,11 +48,8 @@ struct Link {
 #[derive(Default)]
 struct Held {
     private: Option<Arc<Private>>,
-    /// How often each file is open for writing.
-    writers: HashMap<Ino, u32>,
-    /// How often each file is open so that it can be mapped for writing.
-    mappers: HashMap<Ino, u32>,
-    /// Sync descriptors. Only of files with mappers, and only while there is a private clone.
+    writers: Writers,
+    /// Sync descriptors. Only of files that mappings can change, and only while there is a private clone.
     sync_fds: HashMap<Ino, Arc<OwnedFd>>,
 }
 
@@ -146,12 +143,9 @@ impl FuseCache {
 
     /// A file was opened; to be told before the kernel is.
     pub(super) fn opened(&self, ino: Ino, mode: OpenMode) {
-        let mut held = self.held.lock();
+        // Most are opened for reading: they need not meet at this lock.
         if mode.writes() {
-            *held.writers.entry(ino).or_default() += 1;
-        }
-        if mode.maps() {
-            *held.mappers.entry(ino).or_default() += 1;
+            self.held.lock().writers.opened(ino, mode);
         }
     }
 
@@ -159,11 +153,11 @@ impl FuseCache {
     /// descriptor goes. Called by serving threads, which must not close it themselves: closing may
     /// write back and wait for an answer.
     pub(super) fn closed(&self, ino: Ino, mode: OpenMode) {
-        let mut held = self.held.lock();
-        if mode.writes() {
-            is_last(&mut held.writers, ino);
+        if !mode.writes() {
+            return;
         }
-        if !mode.maps() || !is_last(&mut held.mappers, ino) {
+        let mut held = self.held.lock();
+        if !held.writers.closed(ino, mode).mapper {
             return;
         }
         let unused = held.sync_fds.remove(&ino);
@@ -180,10 +174,7 @@ impl FuseCache {
         let fd = Arc::new(sys::open_by_node_id(&private.root, ino, GENERATION)?);
         let mut held = self.held.lock();
         // The last mapper, or the mount, may have gone meanwhile: then nobody would close it.
-        if held.private.is_some()
-            && held.mappers.contains_key(&ino)
-            && held.sync_fds.len() < SYNC_FDS_MAX
-        {
+        if held.private.is_some() && held.writers.maps(ino) && held.sync_fds.len() < SYNC_FDS_MAX {
             held.sync_fds.insert(ino, fd.clone());
         }
         Ok(fd)
@@ -261,19 +252,6 @@ impl FuseCache {
     }
 }
 
-/// Takes one away; whether it was the last.
-fn is_last(counts: &mut HashMap<Ino, u32>, ino: Ino) -> bool {
-    let Some(count) = counts.get_mut(&ino) else {
-        return false;
-    };
-    *count -= 1;
-    if *count > 0 {
-        return false;
-    }
-    counts.remove(&ino);
-    true
-}
-
 /// The file is in no state that a write could reach: removed for good, or not in the state that
 /// the workspace was rolled back to. Its pages are in no snapshot either.
 fn is_gone(error: &io::Error) -> bool {
@@ -338,7 +316,7 @@ impl KernelCache for FuseCache {
         for &ino in inodes {
             let mut dropped = self.inval_inode(ino);
             settled(ino, Kept::Pages);
-            if self.held.lock().writers.contains_key(&ino) {
+            if self.held.lock().writers.has(ino) {
                 // An append goes by the size that the kernel knows, and asks nobody.
                 if let Some(private) = &private {
                     self.learn_size(private, ino);
@@ -373,10 +351,10 @@ mod tests {
         cache.closed(ino, OpenMode::Read);
         assert!(cache.held.lock().sync_fds.contains_key(&ino));
         cache.closed(ino, OpenMode::ReadWrite);
-        assert!(cache.held.lock().sync_fds.is_empty() && cache.held.lock().mappers.is_empty());
-        assert!(cache.held.lock().writers.contains_key(&ino));
+        assert!(cache.held.lock().sync_fds.is_empty() && !cache.held.lock().writers.maps(ino));
+        assert!(cache.held.lock().writers.has(ino));
         cache.closed(ino, OpenMode::Write);
-        assert!(cache.held.lock().writers.is_empty());
+        assert!(!cache.held.lock().writers.has(ino));
         // One more than came, as after a session that ended in between.
         cache.closed(ino, OpenMode::ReadWrite);
     }
