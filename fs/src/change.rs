@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::attr::Attr;
+use crate::attr::{Attr, Timestamp};
 use crate::id::{Ino, LayerId, ObjectId, SnapshotId, WorkspaceId};
 
 /// A file name or attribute name: bytes, shared between caches and changes.
@@ -28,6 +28,9 @@ pub enum ContentKind {
     Inline = 1,
     /// Extents over objects and holes.
     Extents = 2,
+    /// Of a directory: its names are those of a directory of the host, as far as they were taken
+    /// in, and of the layers above.
+    Host = 3,
 }
 
 /// One version of an inode.
@@ -56,6 +59,66 @@ pub struct EntryRow {
     pub cookie: u64,
     /// Whether an ancestor layer has a version of this name, so that removing it takes a row.
     pub shadows: bool,
+}
+
+/// A file or directory of the host that an inode of a base layer stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostRow {
+    /// The directory it is in; [`Ino`] 0 for a directory that was named when the base was made.
+    pub parent: Ino,
+    /// Its name there; of one that was named, its absolute path.
+    pub name: Name,
+    /// What it was when it was seen.
+    pub seen: Seen,
+    /// How far it was taken in.
+    pub state: HostState,
+    /// Whether it was found to be another than was seen.
+    pub changed: bool,
+}
+
+/// What tells whether a file of the host is still the one that was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Device number, valid until the host is started again.
+    pub dev: u64,
+    /// Inode number on the host.
+    pub inode: u64,
+    /// Hard links.
+    pub links: u64,
+    /// Size in bytes.
+    pub size: u64,
+    /// Last change of contents.
+    pub mtime: Timestamp,
+    /// Last change of contents or attributes.
+    pub ctime: Timestamp,
+}
+
+/// How far a file or directory of the host was taken in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum HostState {
+    /// A file whose contents are on the host only; a directory whose names were not read yet.
+    InPlace = 0,
+    /// A file whose contents are in the store; a directory whose names are in the catalog.
+    Taken = 1,
+}
+
+/// Something that happened to a workspace and that no other row tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventRow {
+    /// Whose.
+    pub workspace: WorkspaceId,
+    /// Nanoseconds since the epoch.
+    pub at: i64,
+    /// What: `rollback`, `land` (its changes were landed elsewhere), `landed` (it received some),
+    /// `undo`, `adopt`.
+    pub kind: &'static str,
+    /// The snapshot it was about.
+    pub snapshot: Option<SnapshotId>,
+    /// The other workspace it was about.
+    pub other: Option<WorkspaceId>,
+    /// In words.
+    pub message: Option<String>,
 }
 
 /// A snapshot's row.
@@ -205,6 +268,32 @@ pub enum Row {
     DropMounts,
     /// Remembers where the store is.
     SetPlace { place: String },
+    /// Makes a layer one over directories of the host.
+    AddBase {
+        layer: LayerId,
+        boot: String,
+        exclude: String,
+    },
+    /// Everything of the base is in the store from now on.
+    SetAdopted { layer: LayerId },
+    /// Writes what an inode of a base layer stands for.
+    PutHost {
+        ino: Ino,
+        layer: LayerId,
+        host: HostRow,
+    },
+    /// Says how far a file or directory of the host was taken in.
+    SetHostState {
+        ino: Ino,
+        layer: LayerId,
+        state: HostState,
+    },
+    /// Remembers that a file or directory of the host is not what it was.
+    SetHostChanged { ino: Ino, layer: LayerId },
+    /// Forgets every name of a directory that the layer wrote.
+    DropEntries { parent: Ino, layer: LayerId },
+    /// Remembers something that happened to a workspace.
+    AddEvent(Box<EventRow>),
 }
 
 /// Row operations that take effect together.

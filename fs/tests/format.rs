@@ -82,7 +82,17 @@ fn frozen(store: &Arc<Store>, reference: &str) -> Arc<View> {
 
 #[test]
 fn a_store_of_format_1_is_migrated_with_everything_in_it() {
-    let (_dir, path) = fixture(1);
+    is_migrated_with_everything_in_it(1, 566);
+}
+
+#[test]
+fn a_store_of_format_2_is_migrated_with_everything_in_it() {
+    is_migrated_with_everything_in_it(2, 431);
+}
+
+/// The first snapshot took so many microseconds.
+fn is_migrated_with_everything_in_it(format: u32, elapsed_us: u64) {
+    let (_dir, path) = fixture(format);
     let store = Store::open(&path).unwrap();
     let report = store.check().unwrap();
     assert!(report.is_clean(), "{:?}", report.problems);
@@ -105,7 +115,7 @@ fn a_store_of_format_1_is_migrated_with_everything_in_it() {
     };
     assert_eq!(first.message.as_deref(), Some("a message"));
     assert_eq!(first.labels.get("k").map(String::as_str), Some("v"));
-    assert_eq!(first.elapsed_us, 566);
+    assert_eq!(first.elapsed_us, elapsed_us);
     assert_eq!(first.parent, None);
     assert_eq!(second.parent.as_ref(), Some(&first.id));
     assert_eq!(automatic.parent.as_ref(), Some(&second.id));

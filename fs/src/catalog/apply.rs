@@ -22,6 +22,11 @@ pub(super) fn int(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
+/// Device and inode numbers of the host are any 64 bits.
+pub(super) fn bits(value: u64) -> i64 {
+    value.cast_signed()
+}
+
 /// Applies the rows in one transaction.
 pub(super) fn apply(connection: &mut Connection, change: &Change) -> Result<(), CatalogError> {
     let during = "applying a change";
@@ -286,6 +291,69 @@ fn apply_store_row(connection: &Connection, row: &Row) -> rusqlite::Result<usize
         Row::DropMounts => prepare("DELETE FROM mount")?.execute([]),
         Row::SetPlace { place } => {
             prepare("INSERT OR REPLACE INTO meta VALUES ('place',?1)")?.execute([place])
+        }
+        _ => apply_base_row(connection, row),
+    }
+}
+
+fn apply_base_row(connection: &Connection, row: &Row) -> rusqlite::Result<usize> {
+    let prepare = |sql| connection.prepare_cached(sql);
+    match row {
+        Row::AddBase {
+            layer,
+            boot,
+            exclude,
+        } => prepare("INSERT INTO base VALUES (?1,?2,?3,0)")?.execute(params![
+            int(layer.0),
+            boot,
+            exclude
+        ]),
+        Row::SetAdopted { layer } => {
+            prepare("UPDATE base SET adopted = 1 WHERE layer = ?1")?.execute([int(layer.0)])
+        }
+        Row::PutHost { ino, layer, host } => {
+            let seen = &host.seen;
+            prepare(
+                "INSERT OR REPLACE INTO host VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14)",
+            )?
+            .execute(params![
+                int(ino.0),
+                int(layer.0),
+                int(host.parent.0),
+                &host.name[..],
+                bits(seen.dev),
+                bits(seen.inode),
+                int(seen.links),
+                int(seen.size),
+                seen.mtime.secs,
+                seen.mtime.nanos,
+                seen.ctime.secs,
+                seen.ctime.nanos,
+                host.state as u8,
+                host.changed,
+            ])
+        }
+        Row::SetHostState { ino, layer, state } => {
+            prepare("UPDATE host SET state = ?3 WHERE ino = ?1 AND layer = ?2")?
+                .execute(params![int(ino.0), int(layer.0), *state as u8])
+        }
+        Row::SetHostChanged { ino, layer } => {
+            prepare("UPDATE host SET changed = 1 WHERE ino = ?1 AND layer = ?2")?
+                .execute(params![int(ino.0), int(layer.0)])
+        }
+        Row::DropEntries { parent, layer } => {
+            prepare("DELETE FROM dentry WHERE parent = ?1 AND layer = ?2")?
+                .execute(params![int(parent.0), int(layer.0)])
+        }
+        Row::AddEvent(event) => {
+            prepare("INSERT INTO event VALUES (NULL,?1,?2,?3,?4,?5,?6)")?.execute(params![
+                int(event.workspace.0),
+                event.at,
+                event.kind,
+                event.snapshot.as_ref().map(|id| id.as_str()),
+                event.other.map(|id| int(id.0)),
+                event.message,
+            ])
         }
         _ => unreachable!("every other row is applied by the functions above"),
     }

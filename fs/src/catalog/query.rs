@@ -327,6 +327,7 @@ fn inode_row(row: &SqlRow<'_>) -> Result<Option<InodeRow>, CatalogError> {
         0 => ContentKind::Empty,
         1 => ContentKind::Inline,
         2 => ContentKind::Extents,
+        3 => ContentKind::Host,
         other => {
             return Err(damaged(format!(
                 "an inode has the unknown content kind {other}"

@@ -130,6 +130,7 @@ pub(super) fn only_removes(change: &Change) -> bool {
         match row {
             Row::PutEntry { entry: None, .. }
             | Row::DropEntry { .. }
+            | Row::DropEntries { .. }
             | Row::DropInode { .. }
             | Row::DropXattrs { .. }
             | Row::DropInline { .. }
@@ -145,6 +146,7 @@ pub(super) fn only_removes(change: &Change) -> bool {
             | Row::PutInode { row: None, .. } => removes = true,
             Row::PutInode { row: Some(_), .. }
             | Row::SetPlace { .. }
+            | Row::SetHostChanged { .. }
             | Row::PutXattr { value: None, .. }
             | Row::AddUsage { .. }
             | Row::ReserveInos { .. }

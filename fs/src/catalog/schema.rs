@@ -12,10 +12,10 @@ pub(crate) const APPLICATION_ID: i32 = 0x466c_6f65;
 
 /// Migrations in order: entry `n` brings a catalog from version `n` to `n + 1`. Entries are never
 /// edited once released; fixtures of old versions stay in the tests.
-const MIGRATIONS: &[&str] = &[V1, V2];
+const MIGRATIONS: &[&str] = &[V1, V2, V3];
 
 /// The format this program writes.
-pub(crate) const FORMAT: u32 = 2;
+pub(crate) const FORMAT: u32 = 3;
 const _: () = assert!(MIGRATIONS.len() == FORMAT as usize);
 
 const V1: &str = "
@@ -179,6 +179,56 @@ DROP TABLE snapshot;
 ALTER TABLE snapshot_2 RENAME TO snapshot;
 CREATE UNIQUE INDEX snapshot_by_name ON snapshot(name, workspace) WHERE name IS NOT NULL;
 CREATE INDEX snapshot_by_time ON snapshot(created_at);
+";
+
+/// Directories of the host under a base layer; where an inode has names, so that a difference is
+/// found from what changed; what happened to a workspace; changes to directories of the host.
+const V3: &str = "
+CREATE INDEX dentry_by_ino ON dentry(ino) WHERE ino <> 0;
+
+CREATE TABLE base (
+    layer   INTEGER PRIMARY KEY,
+    boot    TEXT NOT NULL,
+    exclude TEXT NOT NULL,
+    adopted INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE host (
+    ino      INTEGER NOT NULL,
+    layer    INTEGER NOT NULL,
+    parent   INTEGER NOT NULL,
+    name     BLOB NOT NULL,
+    dev      INTEGER NOT NULL,
+    inode    INTEGER NOT NULL,
+    links    INTEGER NOT NULL,
+    size     INTEGER NOT NULL,
+    mtime    INTEGER NOT NULL, mtime_ns INTEGER NOT NULL,
+    ctime    INTEGER NOT NULL, ctime_ns INTEGER NOT NULL,
+    state    INTEGER NOT NULL,
+    changed  INTEGER NOT NULL,
+    PRIMARY KEY (ino, layer)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX host_by_inode ON host(layer, inode, dev) WHERE links > 1;
+CREATE INDEX host_changed ON host(layer, ino) WHERE changed <> 0;
+
+CREATE TABLE event (
+    id        INTEGER PRIMARY KEY,
+    workspace INTEGER NOT NULL,
+    at        INTEGER NOT NULL,
+    kind      TEXT NOT NULL,
+    snapshot  TEXT,
+    other     INTEGER,
+    message   TEXT
+) STRICT;
+CREATE INDEX event_by_workspace ON event(workspace, id);
+
+CREATE TABLE landing (
+    id        INTEGER PRIMARY KEY AUTOINCREMENT,
+    workspace INTEGER NOT NULL,
+    at        INTEGER NOT NULL,
+    state     INTEGER NOT NULL,
+    plan      TEXT NOT NULL
+) STRICT;
 ";
 
 /// Brings an open catalog from `from` to [`FORMAT`] in one transaction.

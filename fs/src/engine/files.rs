@@ -49,6 +49,7 @@ impl View {
                     })?;
                     Contents::Extents(map)
                 }
+                ContentKind::Host => return Err(damaged(ino, "has the contents of a directory")),
             });
         }
         state
@@ -114,7 +115,7 @@ impl View {
                     let data = data.ok_or_else(|| damaged(ino, "has no inline bytes"))?;
                     return read(&state, &Contents::Inline(data), out);
                 }
-                (None, ContentKind::Extents) => {}
+                (None, ContentKind::Extents | ContentKind::Host) => {}
             }
         }
         let mut state = self.lock(&epoch, &node)?;

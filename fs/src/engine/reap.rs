@@ -143,7 +143,7 @@ fn reclaim(
     });
     let mut objects = Vec::new();
     match row.content {
-        ContentKind::Empty => {}
+        ContentKind::Empty | ContentKind::Host => {}
         ContentKind::Inline => change.push(Row::DropInline { ino, layer }),
         ContentKind::Extents => {
             objects = core.catalog.objects_of(ino, layer)?;
