@@ -114,6 +114,19 @@ impl LayerTree {
         node.id == candidate && candidate.0 != 0
     }
 
+    /// The base that the layer at position `at` stands on. O(log depth).
+    fn base(&self, at: u32) -> LayerId {
+        let mut node = self.node(at);
+        while node.parent != 0 {
+            node = self.node(if node.jump == 0 {
+                node.parent
+            } else {
+                node.jump
+            });
+        }
+        node.id
+    }
+
     fn node(&self, at: u32) -> Node {
         self.nodes[at as usize]
     }
@@ -161,6 +174,12 @@ impl Lineage<'_> {
         self.layer
     }
 
+    /// The base at the upper end. O(log depth).
+    #[must_use]
+    pub fn base(&self) -> LayerId {
+        self.tree.0.read().base(self.at)
+    }
+
     /// Whether `candidate` is this layer or one of its ancestors. O(log depth).
     #[must_use]
     pub fn contains(&self, candidate: LayerId) -> bool {
@@ -202,6 +221,7 @@ mod tests {
                     prop_assert_eq!(tree.contains(at, candidate), ancestors.contains(&candidate));
                 }
                 prop_assert_eq!(tree.node(at).depth as usize, ancestors.len());
+                prop_assert_eq!(Some(&tree.base(at)), ancestors.last());
             }
         }
     }

@@ -289,14 +289,14 @@ pub(super) fn unsigned(row: &SqlRow<'_>, at: usize) -> Result<u64, CatalogError>
     u64::try_from(value).map_err(|_| damaged(format!("column {at} holds {value}")))
 }
 
-fn small<T: TryFrom<i64>>(row: &SqlRow<'_>, at: usize) -> Result<T, CatalogError> {
+pub(super) fn small<T: TryFrom<i64>>(row: &SqlRow<'_>, at: usize) -> Result<T, CatalogError> {
     let value: i64 = row
         .get(at)
         .map_err(CatalogError::during("reading a number"))?;
     T::try_from(value).map_err(|_| damaged(format!("column {at} holds {value}")))
 }
 
-fn bytes(row: &SqlRow<'_>, at: usize) -> Result<Arc<[u8]>, CatalogError> {
+pub(super) fn bytes(row: &SqlRow<'_>, at: usize) -> Result<Arc<[u8]>, CatalogError> {
     let value = row
         .get_ref(at)
         .map_err(CatalogError::during("reading bytes"))?;
@@ -306,7 +306,7 @@ fn bytes(row: &SqlRow<'_>, at: usize) -> Result<Arc<[u8]>, CatalogError> {
     Ok(Arc::from(value))
 }
 
-fn time(row: &SqlRow<'_>, at: usize) -> Result<Timestamp, CatalogError> {
+pub(super) fn time(row: &SqlRow<'_>, at: usize) -> Result<Timestamp, CatalogError> {
     let secs: i64 = row
         .get(at)
         .map_err(CatalogError::during("reading a time"))?;
