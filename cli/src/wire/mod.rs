@@ -29,8 +29,8 @@ pub use path::WirePath;
 
 use crate::error::ApiError;
 use records::{
-    Checked, DaemonStatus, Deleted, Forked, Imported, Mounted, RolledBack, Snapshot, Stopping,
-    Unmounted, Workspace,
+    Adopted, BaseDir, Checked, DaemonStatus, Deleted, Forked, Imported, Mounted, RolledBack,
+    Snapshot, Stopping, Unmounted, Workspace,
 };
 
 /// The first line a daemon sends.
@@ -139,6 +139,24 @@ requests! {
         name: String,
         /// The directory to copy, absolute.
         dir: WirePath,
+    }
+
+    /// Makes a workspace that shows directories of the host in place.
+    CreateWorkspaceFrom -> Workspace {
+        /// Its name.
+        name: String,
+        /// The directories, absolute, and where they are shown.
+        dirs: Vec<BaseDir>,
+        /// What is left out: lines as in a `.gitignore`, relative to the root.
+        exclude: Vec<String>,
+    }
+
+    /// Takes in what a workspace shows of the host. It goes on if the client goes away.
+    AdoptWorkspace -> Adopted {
+        /// The workspace.
+        name: String,
+        /// Answer as soon as it has begun.
+        detach: bool,
     }
 
     /// Lists the workspaces by name.

@@ -190,7 +190,7 @@ CREATE TABLE base (
     layer   INTEGER PRIMARY KEY,
     boot    TEXT NOT NULL,
     exclude TEXT NOT NULL,
-    adopted INTEGER NOT NULL
+    state   INTEGER NOT NULL
 ) STRICT;
 
 CREATE TABLE host (
