@@ -48,7 +48,7 @@ pub use engine::{Attachment, FreezeError, View, ViewTarget};
 pub use layers::TreeError;
 pub use store::{
     BuildError, Builder, Fidelity, FindError, ForkError, ForkSource, ImportError, ImportProgress,
-    ImportReport, MountRecord, MountTarget, NewContents, NewFile, OpenError, RollbackError,
-    RollbackReport, SnapshotError, SnapshotFilter, SnapshotInfo, SnapshotOptions, Store, StoreInfo,
-    WorkspaceError, WorkspaceInfo, Xattr,
+    ImportReport, LogEntry, LogError, LogKind, MountRecord, MountTarget, NewContents, NewFile,
+    OpenError, RollbackError, RollbackReport, SnapshotError, SnapshotFilter, SnapshotInfo,
+    SnapshotOptions, Store, StoreInfo, WorkspaceError, WorkspaceInfo, Xattr,
 };
