@@ -3,8 +3,8 @@
 use floe_fs::dispatch::fuser::MountError;
 use floe_fs::id::NameError;
 use floe_fs::{
-    CatalogError, FindError, ForkError, ImportError, OpenError, RollbackError, SnapshotError,
-    WorkspaceError,
+    CatalogError, FindError, ForkError, ImportError, LogError, OpenError, RollbackError,
+    SnapshotError, WorkspaceError,
 };
 
 use super::{ApiError, ErrorKind, shell_word};
@@ -163,6 +163,15 @@ impl From<ForkError> for ApiError {
             ForkError::Snapshot(inner) => inner.into(),
             ForkError::Find(inner) => inner.into(),
             ForkError::Catalog(inner) => inner.into(),
+        }
+    }
+}
+
+impl From<LogError> for ApiError {
+    fn from(error: LogError) -> Self {
+        match error {
+            LogError::Workspace(inner) => inner.into(),
+            LogError::Catalog(inner) => inner.into(),
         }
     }
 }

@@ -29,8 +29,8 @@ pub use path::WirePath;
 
 use crate::error::ApiError;
 use records::{
-    Checked, DaemonStatus, Deleted, Forked, Imported, Mounted, RolledBack, Snapshot, Stopping,
-    Unmounted, Workspace,
+    Checked, DaemonStatus, Deleted, Forked, Imported, LogEntry, Mounted, RolledBack, Snapshot,
+    Stopping, Unmounted, Workspace,
 };
 
 /// The first line a daemon sends.
@@ -220,6 +220,14 @@ requests! {
         workspace: String,
         /// The snapshot reference.
         snapshot: String,
+    }
+
+    /// Tells what happened to a workspace, newest first.
+    Log -> Vec<LogEntry> {
+        /// The workspace, or one that was deleted.
+        workspace: String,
+        /// At most this many.
+        limit: Option<usize>,
     }
 
     /// Lists snapshots, newest first.
