@@ -3,7 +3,7 @@
 use floe_fs::dispatch::fuser::MountError;
 use floe_fs::id::NameError;
 use floe_fs::{
-    AdoptError, BaseError, CatalogError, FindError, ForkError, ImportError, OpenError,
+    AdoptError, BaseError, CatalogError, FindError, ForkError, ImportError, LogError, OpenError,
     RollbackError, SnapshotError, WorkspaceError,
 };
 
@@ -163,6 +163,15 @@ impl From<ForkError> for ApiError {
             ForkError::Snapshot(inner) => inner.into(),
             ForkError::Find(inner) => inner.into(),
             ForkError::Catalog(inner) => inner.into(),
+        }
+    }
+}
+
+impl From<LogError> for ApiError {
+    fn from(error: LogError) -> Self {
+        match error {
+            LogError::Workspace(inner) => inner.into(),
+            LogError::Catalog(inner) => inner.into(),
         }
     }
 }

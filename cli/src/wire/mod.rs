@@ -29,8 +29,8 @@ pub use path::WirePath;
 
 use crate::error::ApiError;
 use records::{
-    Adopted, BaseDir, Checked, DaemonStatus, Deleted, Forked, Imported, Mounted, RolledBack,
-    Snapshot, Stopping, Unmounted, Workspace,
+    Adopted, BaseDir, Checked, DaemonStatus, Deleted, Forked, Imported, LogEntry, Mounted,
+    RolledBack, Snapshot, Stopping, Unmounted, Workspace,
 };
 
 /// The first line a daemon sends.
@@ -238,6 +238,14 @@ requests! {
         workspace: String,
         /// The snapshot reference.
         snapshot: String,
+    }
+
+    /// Tells what happened to a workspace, newest first.
+    Log -> Vec<LogEntry> {
+        /// The workspace, or one that was deleted.
+        workspace: String,
+        /// At most this many.
+        limit: Option<usize>,
     }
 
     /// Lists snapshots, newest first.

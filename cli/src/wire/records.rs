@@ -297,6 +297,43 @@ pub struct RolledBack {
     pub elapsed_us: u64,
 }
 
+/// Something that happened to a workspace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogEntry {
+    /// When.
+    pub at: String,
+    /// What: `created`, `snapshot`, `fork`, `rollback`, `land` (its changes went elsewhere), `landed`
+    /// (it received some), `undo`, `adopt`, `deleted`. There may be more.
+    pub kind: String,
+    /// The snapshot it is about: the one taken, forked from, or gone back to.
+    pub snapshot: Option<String>,
+    /// That snapshot's name.
+    pub name: Option<String>,
+    /// The other workspace it is about: the fork, or the one forked from, landed on or landed.
+    pub workspace: Option<String>,
+    /// Whether that other workspace was deleted since.
+    pub workspace_deleted: bool,
+    /// What was said about it.
+    pub message: Option<String>,
+    /// Why Floe took a snapshot by itself; absent if somebody asked for it.
+    pub automatic: Option<String>,
+}
+
+impl From<floe_fs::LogEntry> for LogEntry {
+    fn from(entry: floe_fs::LogEntry) -> Self {
+        Self {
+            at: entry.at,
+            kind: entry.kind.word().to_owned(),
+            snapshot: entry.snapshot.map(|id| id.to_string()),
+            name: entry.name,
+            workspace: entry.workspace,
+            workspace_deleted: entry.workspace_deleted,
+            message: entry.message,
+            automatic: entry.automatic,
+        }
+    }
+}
+
 /// What a check of the store found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checked {

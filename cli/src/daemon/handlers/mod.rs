@@ -10,7 +10,7 @@ mod workspaces;
 pub(crate) use control::unrestored;
 pub use control::{status, stop};
 pub use mounts::{mount, umount};
-pub use snapshots::{fork, list_snapshots, rollback, show_snapshot, snapshot};
+pub use snapshots::{fork, list_snapshots, log, rollback, show_snapshot, snapshot};
 pub use store::check_store;
 pub use workspaces::{
     adopt_workspace, create_workspace, create_workspace_from, delete_workspace, import_workspace,
