@@ -334,8 +334,11 @@ fn apply_base_row(connection: &Connection, row: &Row) -> rusqlite::Result<usize>
             ])
         }
         Row::SetHostState { ino, layer, state } => {
-            prepare("UPDATE host SET state = ?3 WHERE ino = ?1 AND layer = ?2")?
-                .execute(params![int(ino.0), int(layer.0), *state as u8])
+            prepare("UPDATE host SET state = ?3 WHERE ino = ?1 AND layer = ?2")?.execute(params![
+                int(ino.0),
+                int(layer.0),
+                *state as u8
+            ])
         }
         Row::SetHostChanged { ino, layer } => {
             prepare("UPDATE host SET changed = 1 WHERE ino = ?1 AND layer = ?2")?
@@ -345,16 +348,15 @@ fn apply_base_row(connection: &Connection, row: &Row) -> rusqlite::Result<usize>
             prepare("DELETE FROM dentry WHERE parent = ?1 AND layer = ?2")?
                 .execute(params![int(parent.0), int(layer.0)])
         }
-        Row::AddEvent(event) => {
-            prepare("INSERT INTO event VALUES (NULL,?1,?2,?3,?4,?5,?6)")?.execute(params![
+        Row::AddEvent(event) => prepare("INSERT INTO event VALUES (NULL,?1,?2,?3,?4,?5,?6)")?
+            .execute(params![
                 int(event.workspace.0),
                 event.at,
                 event.kind,
                 event.snapshot.as_ref().map(|id| id.as_str()),
                 event.other.map(|id| int(id.0)),
                 event.message,
-            ])
-        }
+            ]),
         _ => unreachable!("every other row is applied by the functions above"),
     }
 }

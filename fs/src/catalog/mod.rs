@@ -15,7 +15,9 @@ mod checkpoint;
 mod connect;
 mod error;
 mod lists;
+mod pinned;
 mod query;
+mod read;
 mod reserve;
 mod schema;
 
@@ -30,7 +32,8 @@ use self::connect::{Connections, connect, format};
 pub use self::error::CatalogError;
 use self::reserve::Reserve;
 pub(crate) use lists::{SnapshotQuery, SnapshotRecord, WorkspaceRecord};
-pub(crate) use query::ExtentRow;
+pub(crate) use pinned::Pinned;
+pub(crate) use query::{ExtentRow, Queries};
 pub(crate) use schema::{APPLICATION_ID, FORMAT};
 
 use crate::change::Change;
