@@ -4,6 +4,7 @@ pub(crate) mod bench;
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod daemon;
+pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod fork;
 mod here;
@@ -56,6 +57,7 @@ Examples:
   floe snapshot web --name green            freeze it
   floe fork web try --count 3 --mount       three copies to break
   floe rollback web green                   back to the snapshot, in place
+  floe diff web/green web                   what was changed since
 
 Environment:
   FLOE_STORE     the store, as --store
@@ -130,6 +132,7 @@ pub(crate) enum Command {
     Snapshot(snapshot::Snapshot),
     Fork(fork::Fork),
     Rollback(rollback::Rollback),
+    Diff(diff::Diff),
     /// Snapshots: list, show, tree
     #[command(subcommand)]
     Snap(snap::Snap),
@@ -167,6 +170,7 @@ impl Command {
             Self::Snapshot(command) => command.run(context),
             Self::Fork(command) => command.run(context),
             Self::Rollback(command) => command.run(context),
+            Self::Diff(command) => command.run(context),
             Self::Snap(command) => command.run(context),
             Self::Daemon(command) => return command.run(context),
             Self::Store(command) => command.run(context),

@@ -3,8 +3,8 @@
 use floe_fs::dispatch::fuser::MountError;
 use floe_fs::id::NameError;
 use floe_fs::{
-    CatalogError, FindError, ForkError, ImportError, OpenError, RollbackError, SnapshotError,
-    WorkspaceError,
+    CatalogError, DiffError, FindError, ForkError, ImportError, OpenError, RollbackError,
+    SnapshotError, WorkspaceError,
 };
 
 use super::{ApiError, ErrorKind, shell_word};
@@ -174,6 +174,23 @@ impl From<RollbackError> for ApiError {
             RollbackError::Find(inner) => inner.into(),
             RollbackError::Snapshot(inner) => inner.into(),
             RollbackError::Freeze { .. } => Self::from_error(ErrorKind::Failed, &error),
+        }
+    }
+}
+
+impl From<DiffError> for ApiError {
+    fn from(error: DiffError) -> Self {
+        let made = |kind| Self::from_error(kind, &error);
+        match error {
+            DiffError::Workspace(inner) => inner.into(),
+            DiffError::Find(inner) => inner.into(),
+            DiffError::Catalog(inner) => inner.into(),
+            DiffError::NoBase { ref workspace } => made(ErrorKind::NotFound).hint(format!(
+                "compare it with one of its snapshots: see `floe snap list --ws {workspace}`"
+            )),
+            DiffError::NothingInCommon { .. } => made(ErrorKind::Usage)
+                .hint("only what comes from one workspace can be compared: see `floe snap tree`"),
+            DiffError::Settle { .. } | DiffError::Contents(_) => made(ErrorKind::Failed),
         }
     }
 }

@@ -7,6 +7,7 @@ use floe_fs::{CheckReport, ImportReport, Problem, SnapshotInfo, WorkspaceInfo};
 use serde::{Deserialize, Serialize};
 
 use super::WirePath;
+pub use super::changes::{Changed, FileAt, FileLines, Version};
 
 /// A workspace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

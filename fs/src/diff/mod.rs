@@ -89,14 +89,6 @@ pub enum DiffError {
         #[source]
         source: FreezeError,
     },
-    /// A file that was listed is not there any more.
-    #[error("inode {ino} is not in layer {layer}")]
-    Gone {
-        /// The file.
-        ino: Ino,
-        /// Where it was looked for.
-        layer: LayerId,
-    },
     /// The catalog failed.
     #[error(transparent)]
     Catalog(#[from] CatalogError),
@@ -161,30 +153,36 @@ impl Store {
         }
     }
 
-    /// How the contents of a file differ between two entries of a [`DiffEntry`]; of a file that is
+    /// How the contents of a file differ between the two sides of a [`DiffEntry`]; of a file that is
     /// there on one side only, all of its lines. What is live is read as it is now.
     ///
     /// # Errors
-    /// [`DiffError::Gone`], and what keeps contents from being read.
+    /// What keeps contents from being read.
     pub fn diff_file(
         &self,
         old: Option<(Ino, LayerId)>,
         new: Option<(Ino, LayerId)>,
     ) -> Result<FileDiff, DiffError> {
         let pinned = self.core.catalog.pin()?;
-        let load = |side: Option<(Ino, LayerId)>| -> Result<Option<Contents>, DiffError> {
+        let mut contents = [None, None];
+        for (side, contents) in [old, new].into_iter().zip(&mut contents) {
             let Some((ino, layer)) = side else {
-                return Ok(None);
+                continue;
             };
-            let gone = || DiffError::Gone { ino, layer };
-            let lineage = self.core.layers.lineage(layer).ok_or_else(gone)?;
-            let version = pinned.queries().inode(ino, lineage)?;
-            let row = version.and_then(|(_, row)| row).ok_or_else(gone)?;
-            Ok(Some(Contents::load(pinned.queries(), lineage, ino, &row)?))
-        };
-        let (old, new) = (load(old)?, load(new)?);
+            let Some(lineage) = self.core.layers.lineage(layer) else {
+                return Ok(FileDiff::Gone);
+            };
+            let Some((_, Some(row))) = pinned.queries().inode(ino, lineage)? else {
+                return Ok(FileDiff::Gone);
+            };
+            *contents = Some(Contents::load(pinned.queries(), lineage, ino, &row)?);
+        }
         drop(pinned);
-        text::diff(&self.core.objects, old.as_ref(), new.as_ref())
+        let [old, new] = &contents;
+        match text::diff(&self.core.objects, old.as_ref(), new.as_ref()) {
+            Err(error) if error.is_overtaken() => Ok(FileDiff::Gone),
+            found => found,
+        }
     }
 
     fn place(&self, side: &DiffSide) -> Result<At, DiffError> {

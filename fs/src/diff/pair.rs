@@ -103,6 +103,7 @@ pub(super) fn pairs(inodes: Vec<(Option<Known>, Option<Known>)>) -> Vec<Pair> {
     }
     let (moved, gone) = replaced(moved, gone, &mut done);
     let gone = same_place(gone, &mut come, &mut done);
+    let gone = same_inode(gone, &mut come, &mut done);
     let one_sided = |old, new| Pair {
         old,
         new,
@@ -183,6 +184,22 @@ fn same_place(gone: Vec<Named>, come: &mut Vec<Named>, done: &mut Vec<Pair>) -> 
     }
     let left = join(gone, come, done, Named::key);
     join(left, come, done, |named| named.path.clone())
+}
+
+/// What lost the place that it was paired with, and has gone to yet another as well.
+fn same_inode(gone: Vec<Named>, come: &mut Vec<Named>, done: &mut Vec<Pair>) -> Vec<Named> {
+    let (mut left, mut by_ino) = (Vec::new(), HashMap::<Ino, Vec<Named>>::new());
+    for new in std::mem::take(come) {
+        by_ino.entry(new.file.ino).or_default().push(new);
+    }
+    for old in gone {
+        match by_ino.get_mut(&old.file.ino).and_then(Vec::pop) {
+            Some(new) => done.push(Pair::of(old, new, true)),
+            None => left.push(old),
+        }
+    }
+    come.extend(by_ino.into_values().flatten());
+    left
 }
 
 #[cfg(test)]
@@ -269,6 +286,15 @@ mod tests {
             (file(21, &[(1, "a")]), file(21, &[(1, "f")])),
         ];
         assert_eq!(shown(old_file_over), ["a>", "f>f"]);
+    }
+
+    #[test]
+    fn a_file_with_a_second_new_name_is_renamed_to_the_one_that_was_free() {
+        let inodes = vec![
+            (file(20, &[(1, "a")]), None),
+            (file(21, &[(1, "c")]), file(21, &[(1, "a"), (1, "b")])),
+        ];
+        assert_eq!(shown(inodes), ["a>a", "c=>b"]);
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub enum FileDiff {
     Binary,
     /// One of them is larger than [`TEXT_MAX`].
     TooLarge,
+    /// One of them is not there any more: it was removed from a live layer since.
+    Gone,
 }
 
 /// Whether bytes are text.
