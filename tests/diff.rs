@@ -328,7 +328,7 @@ fn pages_that_a_program_changed_in_a_mapping_are_seen() {
 fn differences_are_told_while_programs_write() {
     let (store, live) = forked();
     let load = floe_harness::Load::writers(&live, 2);
-    for _ in 0..20 {
+    for _ in 0..8 {
         store.ok(["diff", "f", "--patch"]);
         store.ok(["diff", "f", "--stat"]);
     }

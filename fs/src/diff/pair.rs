@@ -138,10 +138,8 @@ fn replaced(moves: Moves, gone: Vec<Named>, done: &mut Vec<Pair>) -> (Moves, Vec
     while let Some(old) = queue.pop_front() {
         let at = by_key.get(&old.key()).or_else(|| by_path.get(&old.path));
         let slot = at.map(|&at| &mut moves[at]);
-        let by_directory = match slot.as_ref().and_then(|slot| slot.as_ref()) {
-            None => None,
-            Some((_, new)) => Some(new.file.is_directory()),
-        };
+        let move_here = slot.as_ref().and_then(|slot| slot.as_ref());
+        let by_directory = move_here.map(|(_, new)| new.file.is_directory());
         match (by_directory, slot.and_then(Option::take)) {
             (Some(false), Some((left, new))) => {
                 done.push(Pair::of(old, new, false));

@@ -76,7 +76,7 @@ impl Diff {
         let mut found = client.call(wire::Diff {
             a: self.a.clone(),
             b: self.b.clone(),
-            paths: self.paths.iter().map(|path| from_root(path)).collect(),
+            paths: self.paths.iter().map(from_root).collect(),
             each_file: self.patch,
             versions: self.patch || self.stat,
         })?;
