@@ -114,6 +114,19 @@ impl LayerTree {
         node.id == candidate && candidate.0 != 0
     }
 
+    /// The base that the layer at position `at` stands on. O(log depth).
+    fn base(&self, at: u32) -> LayerId {
+        let mut node = self.node(at);
+        while node.parent != 0 {
+            node = self.node(if node.jump == 0 {
+                node.parent
+            } else {
+                node.jump
+            });
+        }
+        node.id
+    }
+
     fn node(&self, at: u32) -> Node {
         self.nodes[at as usize]
     }
@@ -175,22 +188,6 @@ impl SharedLayers {
         self.0.read().parting(a, b)
     }
 
-    /// The base that a layer stands on.
-    #[must_use]
-    pub fn root(&self, layer: LayerId) -> Option<LayerId> {
-        let tree = self.0.read();
-        let mut node = tree.node(*tree.index.get(&layer)?);
-        while node.parent != 0 {
-            let jump = tree.node(node.jump);
-            node = if node.jump != 0 {
-                jump
-            } else {
-                tree.node(node.parent)
-            };
-        }
-        Some(node.id)
-    }
-
     /// The path from `layer` to its base, for asking what is visible there; `None` for an unknown
     /// layer.
     #[must_use]
@@ -217,6 +214,12 @@ impl Lineage<'_> {
     #[must_use]
     pub fn layer(&self) -> LayerId {
         self.layer
+    }
+
+    /// The base at the upper end. O(log depth).
+    #[must_use]
+    pub fn base(&self) -> LayerId {
+        self.tree.0.read().base(self.at)
     }
 
     /// Whether `candidate` is this layer or one of its ancestors. O(log depth).
@@ -274,6 +277,7 @@ mod tests {
                     prop_assert_eq!(back[0], other);
                     prop_assert!(back[..back.len() - 1].iter().all(|up| !ancestors.contains(up)));
                 }
+                prop_assert_eq!(Some(&tree.base(at)), ancestors.last());
             }
         }
     }

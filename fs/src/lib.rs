@@ -24,6 +24,7 @@
 #![deny(unsafe_code)]
 
 pub mod attr;
+mod base;
 mod catalog;
 mod change;
 mod check;
@@ -42,6 +43,7 @@ mod store;
 #[allow(unsafe_code)]
 mod sys;
 
+pub use base::ExcludeError;
 pub use catalog::CatalogError;
 pub use check::{CheckReport, Problem, Table};
 pub use contents::ContentsError;
@@ -51,8 +53,9 @@ pub use diff::{
 pub use engine::{Attachment, FreezeError, View, ViewTarget};
 pub use layers::TreeError;
 pub use store::{
-    BuildError, Builder, Fidelity, FindError, ForkError, ForkSource, ImportError, ImportProgress,
-    ImportReport, MountRecord, MountTarget, NewContents, NewFile, OpenError, RollbackError,
-    RollbackReport, SnapshotError, SnapshotFilter, SnapshotInfo, SnapshotOptions, Store, StoreInfo,
-    WorkspaceError, WorkspaceInfo, Xattr,
+    AdoptError, AdoptProgress, AdoptReport, BaseDir, BaseError, BaseInfo, BaseState, BuildError,
+    Builder, Fidelity, FindError, ForkError, ForkSource, ImportError, ImportProgress, ImportReport,
+    MountRecord, MountTarget, NewContents, NewFile, OpenError, RollbackError, RollbackReport,
+    SnapshotError, SnapshotFilter, SnapshotInfo, SnapshotOptions, Store, StoreInfo, WorkspaceError,
+    WorkspaceInfo, Xattr,
 };

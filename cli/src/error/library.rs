@@ -190,7 +190,9 @@ impl From<DiffError> for ApiError {
             )),
             DiffError::NothingInCommon { .. } => made(ErrorKind::Usage)
                 .hint("only what comes from one workspace can be compared: see `floe snap tree`"),
-            DiffError::Settle { .. } | DiffError::Contents(_) => made(ErrorKind::Failed),
+            DiffError::Settle { .. } | DiffError::Host { .. } | DiffError::Contents(_) => {
+                made(ErrorKind::Failed)
+            }
         }
     }
 }

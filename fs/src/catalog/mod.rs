@@ -10,6 +10,7 @@
 //!   not to change between reading and applying holds the engine lock of that key.
 
 mod apply;
+mod bases;
 pub(crate) mod check;
 mod checkpoint;
 mod connect;

@@ -325,10 +325,13 @@ impl Queries<'_> {
         self.number(sql, id.0).map(|found| found.map(LayerId))
     }
 
-    /// Whether a layer is a base over directories of the host.
-    pub(crate) fn is_host_base(&self, layer: LayerId) -> Result<bool, CatalogError> {
-        let sql = "SELECT layer FROM base WHERE layer = ?1";
-        self.number(sql, layer.0).map(|found| found.is_some())
+    /// Whether the names of a directory of the host are in the catalog.
+    pub(crate) fn is_listed(&self, ino: Ino, base: LayerId) -> Result<bool, CatalogError> {
+        let during = "looking a directory of the host up";
+        self.0
+            .prepare_cached("SELECT 1 FROM host WHERE ino = ?1 AND layer = ?2 AND state <> 0")
+            .and_then(|mut statement| statement.exists(params![int(ino.0), int(base.0)]))
+            .map_err(CatalogError::during(during))
     }
 
     fn number(&self, sql: &str, of: u64) -> Result<Option<u64>, CatalogError> {
@@ -356,14 +359,14 @@ pub(super) fn unsigned(row: &SqlRow<'_>, at: usize) -> Result<u64, CatalogError>
     u64::try_from(value).map_err(|_| damaged(format!("column {at} holds {value}")))
 }
 
-fn small<T: TryFrom<i64>>(row: &SqlRow<'_>, at: usize) -> Result<T, CatalogError> {
+pub(super) fn small<T: TryFrom<i64>>(row: &SqlRow<'_>, at: usize) -> Result<T, CatalogError> {
     let value: i64 = row
         .get(at)
         .map_err(CatalogError::during("reading a number"))?;
     T::try_from(value).map_err(|_| damaged(format!("column {at} holds {value}")))
 }
 
-fn bytes(row: &SqlRow<'_>, at: usize) -> Result<Arc<[u8]>, CatalogError> {
+pub(super) fn bytes(row: &SqlRow<'_>, at: usize) -> Result<Arc<[u8]>, CatalogError> {
     let value = row
         .get_ref(at)
         .map_err(CatalogError::during("reading bytes"))?;
@@ -373,7 +376,7 @@ fn bytes(row: &SqlRow<'_>, at: usize) -> Result<Arc<[u8]>, CatalogError> {
     Ok(Arc::from(value))
 }
 
-fn time(row: &SqlRow<'_>, at: usize) -> Result<Timestamp, CatalogError> {
+pub(super) fn time(row: &SqlRow<'_>, at: usize) -> Result<Timestamp, CatalogError> {
     let secs: i64 = row
         .get(at)
         .map_err(CatalogError::during("reading a time"))?;

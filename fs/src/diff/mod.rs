@@ -25,10 +25,13 @@ pub use self::text::{FileDiff, TEXT_MAX};
 use self::contents::{Contents, same_bytes};
 use self::entry::{entry, same_attributes};
 use self::pair::{Pair, pairs};
-use self::side::Side;
+use self::side::{File, Side};
+use crate::attr::FileKind;
 use crate::catalog::{CatalogError, Pinned};
+use crate::change::ContentKind;
 use crate::contents::ContentsError;
 use crate::core::Core;
+use crate::dispatch::OpError;
 use crate::engine::FreezeError;
 use crate::id::{Ino, LayerId, SnapshotId, WorkspaceId};
 use crate::store::{FindError, Store, WorkspaceError};
@@ -88,6 +91,15 @@ pub enum DiffError {
         /// Why.
         #[source]
         source: FreezeError,
+    },
+    /// A directory of the host that was renamed in a workspace could not be listed.
+    #[error("cannot list directory {ino}, which is on the host")]
+    Host {
+        /// The directory.
+        ino: Ino,
+        /// Why.
+        #[source]
+        source: Box<OpError>,
     },
     /// The catalog failed.
     #[error(transparent)]
@@ -226,8 +238,36 @@ impl Store {
             }
         })?;
         drop(pinned);
+        if !found.unlisted.is_empty() {
+            for &(directory, base) in &found.unlisted {
+                self.take_in_below(directory, base)?;
+            }
+            return self.diff_once(sides, (a, b), options);
+        }
+        for layer in [from, to] {
+            self.hold_base(layer)?;
+        }
         found.read_the_rest(&self.core)?;
         Ok(found.entries)
+    }
+
+    /// Lists a directory of the host, and all below it, that nobody has looked into yet.
+    fn take_in_below(&self, directory: Ino, base: LayerId) -> Result<(), DiffError> {
+        self.hold_base(base)?;
+        let core = &self.core;
+        let mut waiting = vec![directory];
+        while let (Some(directory), Some(at)) = (waiting.pop(), core.layers.lineage(base)) {
+            let taken = core.bases.take_in(core, directory, base);
+            taken.map_err(|source| DiffError::Host {
+                ino: directory,
+                source: Box::new(source),
+            })?;
+            let entries = core.catalog.entries(directory, at)?;
+            let below = entries.iter().filter_map(|(_, (_, entry))| entry.as_ref());
+            let below = below.filter(|entry| entry.kind == FileKind::Directory);
+            waiting.extend(below.map(|entry| entry.ino));
+        }
+        Ok(())
     }
 
     fn layer(&self, pinned: &Pinned, at: &At) -> Result<LayerId, DiffError> {
@@ -244,13 +284,12 @@ impl Store {
             At::Frozen(layer) => Ok(*layer),
             At::Live(id, name) => live(*id, name),
             At::Root(id, name) => {
-                let root = self.core.layers.root(live(*id, name)?);
-                match root {
-                    Some(root) if pinned.queries().is_host_base(root)? => Ok(root),
-                    _ => Err(DiffError::NoBase {
+                let lineage = self.core.layers.lineage(live(*id, name)?);
+                let base = lineage.map(|lineage| lineage.base());
+                base.filter(|&base| self.core.bases.contains(base))
+                    .ok_or_else(|| DiffError::NoBase {
                         workspace: name.clone(),
-                    }),
-                }
+                    })
             }
         }
     }
@@ -260,12 +299,18 @@ impl Store {
 struct Found {
     entries: Vec<DiffEntry>,
     unread: Vec<(Pair, Contents, Contents)>,
+    /// Directories of the host in these bases have to be listed first.
+    unlisted: Vec<(Ino, LayerId)>,
 }
 
 impl Found {
     fn read_the_rest(&mut self, core: &Core) -> Result<(), DiffError> {
         for (pair, old, new) in std::mem::take(&mut self.unread) {
-            let same = same_bytes(&core.objects, &old, &new)?;
+            let same = match same_bytes(&core.objects, &old, &new) {
+                // What it was cannot be read any more, so that it is the same cannot be known.
+                Err(ContentsError::HostChanged { .. }) => false,
+                same => same?,
+            };
             self.entries.extend(entry(pair, same));
         }
         self.entries
@@ -309,17 +354,21 @@ fn compare(
         }
     }
     let mut paired = pairs(known);
-    if options.each_file {
-        each_file(
-            &mut paired,
-            (&mut old, &mut new),
-            &inos.into_iter().collect(),
-        )?;
-    }
     let mut found = Found {
         entries: Vec::new(),
         unread: Vec::new(),
+        unlisted: Vec::new(),
     };
+    if options.each_file {
+        let seen = inos.into_iter().collect();
+        each_file(&mut paired, (&mut old, &mut new), &seen, &mut |directory| {
+            let host = directory.row.content == ContentKind::Host;
+            if host && !queries.is_listed(directory.ino, directory.row.born)? {
+                found.unlisted.push((directory.ino, directory.row.born));
+            }
+            Ok(())
+        })?;
+    }
     for pair in paired {
         if !pair.concerns(&options.paths) {
             continue;
@@ -365,17 +414,20 @@ fn each_file(
     pairs: &mut Vec<Pair>,
     (old, new): (&mut Side<'_>, &mut Side<'_>),
     seen: &HashSet<Ino>,
+    enter: &mut dyn FnMut(&File) -> Result<(), CatalogError>,
 ) -> Result<(), CatalogError> {
     let mut below = Vec::new();
     for pair in &mut *pairs {
         if let (Some(a), Some(b)) = (&pair.old, &pair.new) {
             pair.moved |= a.path != b.path;
             if pair.moved && b.file.is_directory() {
-                below.push(b.file.ino);
+                below.push(b.file.clone());
             }
         }
     }
     while let Some(directory) = below.pop() {
+        enter(&directory)?;
+        let directory = directory.ino;
         for ino in new.children(directory)? {
             if seen.contains(&ino) {
                 continue;
@@ -384,7 +436,7 @@ fn each_file(
                 continue;
             };
             if b.file.is_directory() {
-                below.push(ino);
+                below.push(b.file);
             } else {
                 let paired = pair::each_kept((&a, &b), |parent| parent == directory);
                 pairs.extend(paired.into_iter().map(|pair| Pair {
