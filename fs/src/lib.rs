@@ -30,6 +30,7 @@ mod change;
 mod check;
 mod contents;
 mod core;
+mod diff;
 pub mod dispatch;
 mod elapsed;
 mod engine;
@@ -46,6 +47,9 @@ pub use base::ExcludeError;
 pub use catalog::CatalogError;
 pub use check::{CheckReport, Problem, Table};
 pub use contents::ContentsError;
+pub use diff::{
+    DiffEntry, DiffError, DiffOptions, DiffSide, FileChange, FileDiff, FileVersion, TEXT_MAX,
+};
 pub use engine::{Attachment, FreezeError, View, ViewTarget};
 pub use layers::TreeError;
 pub use store::{

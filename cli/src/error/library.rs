@@ -3,8 +3,8 @@
 use floe_fs::dispatch::fuser::MountError;
 use floe_fs::id::NameError;
 use floe_fs::{
-    AdoptError, BaseError, CatalogError, FindError, ForkError, ImportError, LogError, OpenError,
-    RollbackError, SnapshotError, WorkspaceError,
+    AdoptError, BaseError, CatalogError, DiffError, FindError, ForkError, ImportError, LogError,
+    OpenError, RollbackError, SnapshotError, WorkspaceError,
 };
 
 use super::{ApiError, ErrorKind, shell_word};
@@ -183,6 +183,25 @@ impl From<RollbackError> for ApiError {
             RollbackError::Find(inner) => inner.into(),
             RollbackError::Snapshot(inner) => inner.into(),
             RollbackError::Freeze { .. } => Self::from_error(ErrorKind::Failed, &error),
+        }
+    }
+}
+
+impl From<DiffError> for ApiError {
+    fn from(error: DiffError) -> Self {
+        let made = |kind| Self::from_error(kind, &error);
+        match error {
+            DiffError::Workspace(inner) => inner.into(),
+            DiffError::Find(inner) => inner.into(),
+            DiffError::Catalog(inner) => inner.into(),
+            DiffError::NoBase { ref workspace } => made(ErrorKind::NotFound).hint(format!(
+                "compare it with one of its snapshots: see `floe snap list --ws {workspace}`"
+            )),
+            DiffError::NothingInCommon { .. } => made(ErrorKind::Usage)
+                .hint("only what comes from one workspace can be compared: see `floe snap tree`"),
+            DiffError::Settle { .. } | DiffError::Host { .. } | DiffError::Contents(_) => {
+                made(ErrorKind::Failed)
+            }
         }
     }
 }

@@ -16,6 +16,7 @@
 //! client notice that it talks to another version. The answers in [`records`] are
 //! also what `--json` prints.
 
+mod changes;
 pub mod line;
 mod path;
 pub mod records;
@@ -29,8 +30,8 @@ pub use path::WirePath;
 
 use crate::error::ApiError;
 use records::{
-    Adopted, BaseDir, Checked, DaemonStatus, Deleted, Forked, Imported, LogEntry, Mounted,
-    RolledBack, Snapshot, Stopping, Unmounted, Workspace,
+    Adopted, BaseDir, Changed, Checked, DaemonStatus, Deleted, FileAt, FileLines, Forked, Imported,
+    LogEntry, Mounted, RolledBack, Snapshot, Stopping, Unmounted, Workspace,
 };
 
 /// The first line a daemon sends.
@@ -246,6 +247,30 @@ requests! {
         workspace: String,
         /// At most this many.
         limit: Option<usize>,
+    }
+
+    /// Asks what differs between two states.
+    Diff -> Vec<Changed> {
+        /// A workspace's name, a snapshot reference, or `WORKSPACE@base`.
+        a: String,
+        /// The same; absent to compare the workspace `a` with what it was made from.
+        b: Option<String>,
+        /// Only these paths and what lies under them, from the root; absent for all.
+        paths: Vec<WirePath>,
+        /// Tell of every file in a renamed directory.
+        each_file: bool,
+        /// Tell where the files are.
+        versions: bool,
+    }
+
+    /// Asks how the lines of two files differ.
+    DiffFile -> FileLines {
+        /// One file; absent to compare the other with nothing.
+        old: Option<FileAt>,
+        /// The other.
+        new: Option<FileAt>,
+        /// Answer with hunks, not only with counts.
+        hunks: bool,
     }
 
     /// Lists snapshots, newest first.

@@ -23,6 +23,11 @@ impl Store {
         })
     }
 
+    /// The view of a workspace, if somebody has it open.
+    pub(crate) fn live_view(&self, workspace: &str) -> Result<Option<Arc<View>>, WorkspaceError> {
+        self.with_control(workspace, |_, control| Ok(control.view.clone()))
+    }
+
     /// The read-only view of a snapshot.
     ///
     /// # Errors

@@ -2,6 +2,7 @@
 //! thread, with whatever input it was given: all checks are here or in the engine.
 
 mod control;
+mod diff;
 mod mounts;
 mod snapshots;
 mod store;
@@ -9,6 +10,7 @@ mod workspaces;
 
 pub(crate) use control::unrestored;
 pub use control::{status, stop};
+pub use diff::{diff, diff_file};
 pub use mounts::{mount, umount};
 pub use snapshots::{fork, list_snapshots, log, rollback, show_snapshot, snapshot};
 pub use store::check_store;
