@@ -46,9 +46,12 @@ pub struct Base {
     pub exclude: Vec<String>,
     /// `in_place`, `adopting` or `adopted`.
     pub state: String,
-    /// Files and directories of the host that were found to be others than they were: reading them
-    /// fails. Not all if there are many.
+    /// Files and directories of the host that were found to be others than they were, or could not be
+    /// looked at: reading them fails.
     pub changed: Vec<WirePath>,
+    /// Whether there are more of them.
+    #[serde(default)]
+    pub more_changed: bool,
 }
 
 /// A directory of the host and where in a workspace it is shown.
@@ -80,6 +83,7 @@ impl From<BaseInfo> for Base {
                 .iter()
                 .map(|path| WirePath::from(&**path))
                 .collect(),
+            more_changed: info.more_changed,
         }
     }
 }

@@ -244,16 +244,14 @@ impl Store {
             }
             return self.diff_once(sides, (a, b), options);
         }
-        for layer in [from, to] {
-            self.hold_base(layer)?;
-        }
+        let _held = [self.hold_base(from)?, self.hold_base(to)?];
         found.read_the_rest(&self.core)?;
         Ok(found.entries)
     }
 
     /// Lists a directory of the host, and all below it, that nobody has looked into yet.
     fn take_in_below(&self, directory: Ino, base: LayerId) -> Result<(), DiffError> {
-        self.hold_base(base)?;
+        let _held = self.hold_base(base)?;
         let core = &self.core;
         let mut waiting = vec![directory];
         while let (Some(directory), Some(at)) = (waiting.pop(), core.layers.lineage(base)) {

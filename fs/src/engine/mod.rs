@@ -41,6 +41,7 @@ use self::locked::Locked;
 use self::node::{Node, NodeCache, NodeState};
 pub(crate) use self::reap::{reap_unlinked, release, remove, remove_doomed};
 use crate::attr::Timestamp;
+use crate::base::Held;
 use crate::change::{Change, InodeRow, Name, Row};
 use crate::core::Core;
 use crate::dispatch::OpError;
@@ -67,6 +68,8 @@ pub struct View {
     kernel: KernelRefs,
     transports: Transports,
     left: Left,
+    /// The directories of the host that it stands on stay open.
+    held: Mutex<{ rank::LEAF }, Option<Arc<Held>>>,
 }
 
 /// What a view shows.
@@ -110,7 +113,14 @@ impl View {
             kernel: KernelRefs::default(),
             transports: Transports::default(),
             left: Left::default(),
+            held: Mutex::default(),
         })
+    }
+
+    /// Keeps the directories of the host open that it stands on, instead of those before.
+    pub(crate) fn hold(&self, held: Option<Arc<Held>>) {
+        let before = std::mem::replace(&mut *self.held.lock(), held);
+        drop(before);
     }
 
     /// What the view shows.
