@@ -87,6 +87,20 @@ fn json_has_the_documented_keys() {
     assert_keys(&back, &["workspace", "to", "kept", "elapsed_us"]);
     assert_eq!(back["to"], first["id"]);
 
+    assert_keys(
+        &store.json(["log", "w"])[0],
+        &[
+            "at",
+            "kind",
+            "snapshot",
+            "name",
+            "workspace",
+            "workspace_deleted",
+            "message",
+            "automatic",
+        ],
+    );
+
     let status = store.json(["daemon", "status"]);
     assert_keys(
         &status,
@@ -141,6 +155,7 @@ fn exit_codes_tell_the_kinds_of_failure_apart() {
     store.fails(3, ["ws", "show", "nope"]);
     store.fails(3, ["snapshot", "nope"]);
     store.fails(3, ["snap", "show", "nope"]);
+    store.fails(3, ["log", "nope"]);
     store.fails(3, ["rollback", "w", "nope"]);
     store.fails(3, ["rollback", "nope", "n"]);
     store.fails(3, ["fork", "nope", "f"]);

@@ -24,6 +24,22 @@ fn ago_between(time: Timestamp, now: Timestamp) -> String {
     }
 }
 
+/// An RFC 3339 time where this machine is, to the second. A text that is no time is returned as it
+/// is.
+#[must_use]
+pub fn local(text: &str) -> String {
+    match text.parse::<Timestamp>() {
+        Ok(time) => shown_in(time, jiff::tz::TimeZone::system()),
+        Err(_) => text.to_owned(),
+    }
+}
+
+fn shown_in(time: Timestamp, zone: jiff::tz::TimeZone) -> String {
+    time.to_zoned_datetime(zone)
+        .strftime("%Y-%m-%d %H:%M:%S")
+        .to_string()
+}
+
 /// A duration: `38 us`, `1.2 ms`, `3.4 s`, `2 min 5 s`.
 #[must_use]
 pub fn elapsed(us: u64) -> String {
@@ -51,6 +67,14 @@ mod tests {
         assert_eq!(at(86_400), "1 day ago");
         assert_eq!(at(200_000), "2 days ago");
         assert_eq!(ago("yesterday"), "yesterday");
+    }
+
+    #[test]
+    fn times_are_shown_where_one_is() {
+        let time = "2026-01-02T03:04:05.678901Z".parse().unwrap();
+        let zone = jiff::tz::TimeZone::fixed(jiff::tz::offset(-4));
+        assert_eq!(shown_in(time, zone), "2026-01-01 23:04:05");
+        assert_eq!(local("yesterday"), "yesterday");
     }
 
     #[test]

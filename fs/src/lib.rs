@@ -55,7 +55,7 @@ pub use layers::TreeError;
 pub use store::{
     AdoptError, AdoptProgress, AdoptReport, BaseDir, BaseError, BaseInfo, BaseState, BuildError,
     Builder, Fidelity, FindError, ForkError, ForkSource, ImportError, ImportProgress, ImportReport,
-    MountRecord, MountTarget, NewContents, NewFile, OpenError, RollbackError, RollbackReport,
-    SnapshotError, SnapshotFilter, SnapshotInfo, SnapshotOptions, Store, StoreInfo, WorkspaceError,
-    WorkspaceInfo, Xattr,
+    LogEntry, LogError, LogKind, MountRecord, MountTarget, NewContents, NewFile, OpenError,
+    RollbackError, RollbackReport, SnapshotError, SnapshotFilter, SnapshotInfo, SnapshotOptions,
+    Store, StoreInfo, WorkspaceError, WorkspaceInfo, Xattr,
 };

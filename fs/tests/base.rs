@@ -350,7 +350,8 @@ fn rustix_mkfifo(path: &Path) {
 }
 
 fn adopt(store: &Store) -> Result<floe_fs::AdoptReport, floe_fs::AdoptError> {
-    store.adopt_workspace("w", &mut |_| ControlFlow::Continue(()))
+    let base = store.base_of("w").unwrap();
+    store.adopt(base, &mut |_| ControlFlow::Continue(()))
 }
 
 #[test]
@@ -395,7 +396,8 @@ fn an_adoption_goes_on_where_it_stopped_and_names_what_it_could_not_take() {
     list(&view, walk(&view, "a"));
     fs::write(scratch.host.join("small"), "Small\n").unwrap();
     let mut steps = 0;
-    let stopped = scratch.store.adopt_workspace("w", &mut |_| {
+    let base = scratch.store.base_of("w").unwrap();
+    let stopped = scratch.store.adopt(base, &mut |_| {
         steps += 1;
         if steps < 2 {
             ControlFlow::Continue(())
@@ -404,6 +406,7 @@ fn an_adoption_goes_on_where_it_stopped_and_names_what_it_could_not_take() {
         }
     });
     assert!(matches!(stopped, Err(AdoptError::Interrupted)));
+    assert_eq!(scratch.store.unfinished_adoptions(), [base]);
     scratch.is_sound();
     let Err(AdoptError::Incomplete { count: 1, path, .. }) = adopt(&scratch.store) else {
         panic!("a changed file was taken in");
@@ -413,9 +416,8 @@ fn an_adoption_goes_on_where_it_stopped_and_names_what_it_could_not_take() {
     assert_eq!(read(&view, walk(&view, "a/b/deep")), b"deep\n");
     let base = scratch.store.workspace("w").unwrap().base.unwrap();
     assert_eq!(base.state, BaseState::InPlace);
+    assert_eq!(scratch.store.unfinished_adoptions(), []);
     let other = scratch.store.create_workspace(&name("plain")).unwrap();
-    let refused = scratch
-        .store
-        .adopt_workspace(&other.name, &mut |_| ControlFlow::Continue(()));
+    let refused = scratch.store.base_of(&other.name);
     assert!(matches!(refused, Err(AdoptError::NoBase { .. })));
 }

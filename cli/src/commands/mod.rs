@@ -8,6 +8,7 @@ pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod fork;
 mod here;
+pub(crate) mod log;
 pub(crate) mod man;
 pub(crate) mod mount;
 pub(crate) mod rollback;
@@ -133,6 +134,7 @@ pub(crate) enum Command {
     Fork(fork::Fork),
     Rollback(rollback::Rollback),
     Diff(diff::Diff),
+    Log(log::Log),
     /// Snapshots: list, show, tree
     #[command(subcommand)]
     Snap(snap::Snap),
@@ -171,6 +173,7 @@ impl Command {
             Self::Fork(command) => command.run(context),
             Self::Rollback(command) => command.run(context),
             Self::Diff(command) => command.run(context),
+            Self::Log(command) => command.run(context),
             Self::Snap(command) => command.run(context),
             Self::Daemon(command) => return command.run(context),
             Self::Store(command) => command.run(context),
@@ -266,6 +269,15 @@ fn labels(
         }
     }
     Ok(labels)
+}
+
+/// A number of things to show; for clap, which has no ranges of this type.
+fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("at least 1".to_owned()),
+        Ok(number) => Ok(number),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 /// Lays `name: value` lines out.

@@ -30,8 +30,8 @@ pub use path::WirePath;
 
 use crate::error::ApiError;
 use records::{
-    Changed, Checked, DaemonStatus, Deleted, FileAt, FileLines, Forked, Imported, Mounted,
-    RolledBack, Snapshot, Stopping, Unmounted, Workspace,
+    Adopted, BaseDir, Changed, Checked, DaemonStatus, Deleted, FileAt, FileLines, Forked, Imported,
+    LogEntry, Mounted, RolledBack, Snapshot, Stopping, Unmounted, Workspace,
 };
 
 /// The first line a daemon sends.
@@ -142,6 +142,24 @@ requests! {
         dir: WirePath,
     }
 
+    /// Makes a workspace that shows directories of the host in place.
+    CreateWorkspaceFrom -> Workspace {
+        /// Its name.
+        name: String,
+        /// The directories, absolute, and where they are shown.
+        dirs: Vec<BaseDir>,
+        /// What is left out: lines as in a `.gitignore`, relative to the root.
+        exclude: Vec<String>,
+    }
+
+    /// Takes in what a workspace shows of the host. It goes on if the client goes away.
+    AdoptWorkspace -> Adopted {
+        /// The workspace.
+        name: String,
+        /// Answer as soon as it has begun.
+        detach: bool,
+    }
+
     /// Lists the workspaces by name.
     ListWorkspaces -> Vec<Workspace> {}
 
@@ -245,6 +263,14 @@ requests! {
         new: Option<FileAt>,
         /// Answer with hunks, not only with counts.
         hunks: bool,
+    }
+
+    /// Tells what happened to a workspace, newest first.
+    Log -> Vec<LogEntry> {
+        /// The workspace, or one that was deleted.
+        workspace: String,
+        /// At most this many.
+        limit: Option<usize>,
     }
 
     /// Lists snapshots, newest first.

@@ -3,7 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use floe_fs::{CheckReport, ImportReport, Problem, SnapshotInfo, WorkspaceInfo};
+use floe_fs::{
+    AdoptReport, BaseInfo, BaseState, CheckReport, ImportReport, Problem, SnapshotInfo,
+    WorkspaceInfo,
+};
 use serde::{Deserialize, Serialize};
 
 use super::WirePath;
@@ -29,6 +32,66 @@ pub struct Workspace {
     /// The snapshot that its present state was made from: the last one taken of it, or what it was
     /// rolled back to or forked from since.
     pub parent: Option<String>,
+    /// The directories of the host that it was made from in place.
+    #[serde(default)]
+    pub base: Option<Base>,
+}
+
+/// Directories of the host that a workspace was made from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Base {
+    /// The directories.
+    pub dirs: Vec<BaseDir>,
+    /// What is left out: lines as in a `.gitignore`.
+    pub exclude: Vec<String>,
+    /// `in_place`, `adopting` or `adopted`.
+    pub state: String,
+    /// Files and directories of the host that were found to be others than they were: reading them
+    /// fails. Not all if there are many.
+    pub changed: Vec<WirePath>,
+}
+
+/// A directory of the host and where in a workspace it is shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BaseDir {
+    /// The directory.
+    pub dir: WirePath,
+    /// Where.
+    pub at: WirePath,
+}
+
+impl From<BaseInfo> for Base {
+    fn from(info: BaseInfo) -> Self {
+        let state = match info.state {
+            BaseState::InPlace => "in_place",
+            BaseState::Adopting => "adopting",
+            BaseState::Adopted => "adopted",
+        };
+        let dirs = info.dirs.iter().map(|dir| BaseDir {
+            dir: WirePath::from(&*dir.dir),
+            at: WirePath::from(&*dir.at),
+        });
+        Self {
+            dirs: dirs.collect(),
+            exclude: info.exclude.lines().map(str::to_owned).collect(),
+            state: state.to_owned(),
+            changed: info
+                .changed
+                .iter()
+                .map(|path| WirePath::from(&**path))
+                .collect(),
+        }
+    }
+}
+
+/// What an adoption took in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Adopted {
+    /// The workspace.
+    #[serde(flatten)]
+    pub workspace: Workspace,
+    /// What was taken in; absent if nobody waited for the end.
+    pub adopted: Option<AdoptReport>,
 }
 
 impl Workspace {
@@ -44,6 +107,7 @@ impl Workspace {
             created_at: info.created_at,
             forked_from: info.forked_from.map(|id| id.to_string()),
             parent: info.parent.map(|id| id.to_string()),
+            base: info.base.map(Base::from),
         }
     }
 }
@@ -232,6 +296,43 @@ pub struct RolledBack {
     pub kept: String,
     /// How long it took, in microseconds.
     pub elapsed_us: u64,
+}
+
+/// Something that happened to a workspace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogEntry {
+    /// When.
+    pub at: String,
+    /// What: `created`, `snapshot`, `fork`, `rollback`, `land` (its changes went elsewhere), `landed`
+    /// (it received some), `undo`, `adopt`, `deleted`. There may be more.
+    pub kind: String,
+    /// The snapshot it is about: the one taken, forked from, or gone back to.
+    pub snapshot: Option<String>,
+    /// That snapshot's name.
+    pub name: Option<String>,
+    /// The other workspace it is about: the fork, or the one forked from, landed on or landed.
+    pub workspace: Option<String>,
+    /// Whether that other workspace was deleted since.
+    pub workspace_deleted: bool,
+    /// What was said about it.
+    pub message: Option<String>,
+    /// Why Floe took a snapshot by itself; absent if somebody asked for it.
+    pub automatic: Option<String>,
+}
+
+impl From<floe_fs::LogEntry> for LogEntry {
+    fn from(entry: floe_fs::LogEntry) -> Self {
+        Self {
+            at: entry.at,
+            kind: entry.kind.word().to_owned(),
+            snapshot: entry.snapshot.map(|id| id.to_string()),
+            name: entry.name,
+            workspace: entry.workspace,
+            workspace_deleted: entry.workspace_deleted,
+            message: entry.message,
+            automatic: entry.automatic,
+        }
+    }
 }
 
 /// What a check of the store found.

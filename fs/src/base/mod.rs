@@ -21,7 +21,7 @@ use std::num::NonZeroUsize;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use lru::LruCache;
 
@@ -32,7 +32,7 @@ pub(crate) use self::host::{is_mount_of_floe, kernel_device, time, xattrs};
 pub(crate) use self::listing::{NamedDir, look_at_named, push_xattrs};
 use self::place::Place;
 use crate::catalog::{CatalogError, SharedCatalog};
-use crate::change::{Change, HostState, Row};
+use crate::change::{BaseState, Change, HostState, Row};
 use crate::contents::ContentsError;
 use crate::core::Core;
 use crate::dispatch::OpError;
@@ -75,8 +75,7 @@ pub(crate) struct Base {
     same_boot: bool,
     exclude: Exclude,
     patterns: String,
-    /// Everything is in the store.
-    adopted: AtomicBool,
+    state: Mutex<{ rank::LEAF }, BaseState>,
     /// The directories that were named, as far as they were found. They stay open, so that what is
     /// mounted over one of them later (the workspace, perhaps) is not in the way.
     roots: Mutex<{ rank::LEAF }, HashMap<Ino, Arc<OwnedFd>>>,
@@ -104,7 +103,7 @@ impl Bases {
         };
         for record in catalog.bases()? {
             bases
-                .add(record.layer, &record.boot, &record.exclude, record.adopted)
+                .add(record.layer, &record.boot, &record.exclude, record.state)
                 .map_err(|error| CatalogError::Damaged {
                     what: format!("base {}: {error}", record.layer),
                 })?;
@@ -131,14 +130,14 @@ impl Bases {
         layer: LayerId,
         boot: &str,
         exclude: &str,
-        adopted: bool,
+        state: BaseState,
     ) -> Result<(), ExcludeError> {
         let base = Base {
             layer,
             same_boot: boot == self.boot,
             exclude: Exclude::parse(exclude)?,
             patterns: exclude.to_owned(),
-            adopted: AtomicBool::new(adopted),
+            state: Mutex::new(state),
             roots: Mutex::default(),
             adopting: Mutex::default(),
             taking: Mutex::default(),
@@ -193,16 +192,27 @@ impl Bases {
         Ok(())
     }
 
-    /// Everything of the base is in the store.
-    pub(crate) fn set_adopted(&self, layer: LayerId) -> Result<(), CatalogError> {
-        self.catalog
-            .apply(&Change::from(Row::SetAdopted { layer }))?;
+    /// Says how far a base was taken in.
+    pub(crate) fn set_state(&self, layer: LayerId, state: BaseState) -> Result<(), CatalogError> {
+        let row = Row::SetBaseState { layer, state };
+        self.catalog.apply(&Change::from(row))?;
         if let Some(base) = self.get(layer) {
-            base.adopted.store(true, Ordering::Release);
-            base.roots.lock().clear();
-            base.places.lock().clear();
+            *base.state.lock() = state;
+            if state == BaseState::Adopted {
+                base.roots.lock().clear();
+                base.places.lock().clear();
+            }
         }
         Ok(())
+    }
+
+    /// Bases that somebody asked to have taken in, and that are not yet.
+    pub(crate) fn unfinished(&self) -> Vec<LayerId> {
+        let all: Vec<Arc<Base>> = self.all.read().values().cloned().collect();
+        let unfinished = all
+            .iter()
+            .filter(|base| base.state() == BaseState::Adopting);
+        unfinished.map(|base| base.layer).collect()
     }
 
     /// Takes a directory of the host in, unless that was done before.
@@ -263,9 +273,14 @@ impl Base {
         &self.patterns
     }
 
+    /// How far it was taken in.
+    pub(crate) fn state(&self) -> BaseState {
+        *self.state.lock()
+    }
+
     /// Whether everything is in the store.
     pub(crate) fn is_adopted(&self) -> bool {
-        self.adopted.load(Ordering::Acquire)
+        self.state() == BaseState::Adopted
     }
 }
 

@@ -5,7 +5,7 @@ use rusqlite::{Row as SqlRow, params};
 use super::apply::{bits, int};
 use super::query::{bytes, damaged, small, time, unsigned};
 use super::{Catalog, CatalogError};
-use crate::change::{HostRow, HostState, Name, Seen};
+use crate::change::{BaseState, HostRow, HostState, Name, Seen};
 use crate::id::{Ino, LayerId};
 
 /// A row of `base`.
@@ -14,7 +14,7 @@ pub(crate) struct BaseRecord {
     pub(crate) layer: LayerId,
     pub(crate) boot: String,
     pub(crate) exclude: String,
-    pub(crate) adopted: bool,
+    pub(crate) state: BaseState,
 }
 
 const HOST: &str = "parent, name, dev, inode, links, size, mtime, mtime_ns, ctime, ctime_ns, state, \
@@ -23,14 +23,15 @@ const HOST: &str = "parent, name, dev, inode, links, size, mtime, mtime_ns, ctim
 impl Catalog {
     /// Every base over directories of the host.
     pub(crate) fn bases(&self) -> Result<Vec<BaseRecord>, CatalogError> {
-        let sql = "SELECT layer, boot, exclude, adopted FROM base ORDER BY layer";
+        let sql = "SELECT layer, boot, exclude, state FROM base ORDER BY layer";
         self.list("reading bases", sql, [], |row| {
             let text = |at| row.get(at).map_err(CatalogError::during("reading bases"));
             Ok(BaseRecord {
                 layer: LayerId(unsigned(row, 0)?),
                 boot: text(1)?,
                 exclude: text(2)?,
-                adopted: unsigned(row, 3)? == 1,
+                state: BaseState::from_code(unsigned(row, 3)?)
+                    .ok_or_else(|| damaged("base.state is unknown"))?,
             })
         })
     }

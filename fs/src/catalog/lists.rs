@@ -342,7 +342,7 @@ impl Catalog {
         Ok(())
     }
 
-    fn collect<T>(
+    pub(super) fn collect<T>(
         &self,
         sql: &str,
         params: impl rusqlite::Params,

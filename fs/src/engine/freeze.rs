@@ -12,7 +12,7 @@ use thiserror::Error;
 use super::{Epoch, View};
 use crate::attr::FileKind;
 use crate::catalog::CatalogError;
-use crate::change::{Change, Row, SnapshotRow};
+use crate::change::{Change, EventRow, Row, SnapshotRow};
 use crate::core::{Chore, Core};
 use crate::dispatch::Dispatch;
 use crate::id::{Ino, LayerId, SnapshotId, WorkspaceId};
@@ -28,6 +28,8 @@ pub(crate) struct SnapshotSpec {
     pub(crate) automatic: Option<&'static str>,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) durable: bool,
+    /// The snapshot that the workspace is put back on, if it is.
+    pub(crate) back_to: Option<SnapshotId>,
     pub(crate) started: Instant,
 }
 
@@ -105,6 +107,17 @@ fn freeze_rows(
         durable: spec.durable,
         labels: spec.labels.clone().into_iter().collect(),
     })));
+    // Of a snapshot its own row tells everything, and another would cost it a page more.
+    if let Some(target) = &spec.back_to {
+        change.push(Row::AddEvent(Box::new(EventRow {
+            workspace: spec.workspace,
+            at: created_at,
+            kind: "rollback",
+            snapshot: Some(target.clone()),
+            other: None,
+            message: None,
+        })));
+    }
     change
 }
 

@@ -15,7 +15,7 @@ use super::types::{AdoptProgress, AdoptReport};
 use super::{Store, WorkspaceError};
 use crate::base::{Base, host_object};
 use crate::catalog::CatalogError;
-use crate::change::{Change, HostState, Row};
+use crate::change::{BaseState, Change, HostState, Row};
 use crate::contents::{ContentsError, CopyError, copy_file};
 use crate::dispatch::OpError;
 use crate::id::{Ino, LayerId};
@@ -90,28 +90,42 @@ struct Adoption<'a> {
 }
 
 impl Store {
-    /// Takes in everything that a workspace shows of the host, so that the directories are not
-    /// needed any more; forks and snapshots on the same base become independent with it. Goes on
-    /// where an earlier call stopped. `progress` is told after each step, and says whether to go on.
-    /// When it returns, everything survives power loss.
+    /// The base that a workspace stands on, and that everything on the same base shares.
+    ///
+    /// # Errors
+    /// [`AdoptError::NoBase`] if it was not made from a directory of the host in place.
+    pub fn base_of(&self, workspace: &str) -> Result<LayerId, AdoptError> {
+        let record = self.workspace_record(workspace)?;
+        let lineage = self.core.layers.lineage(record.layer);
+        let base = lineage.map(|lineage| lineage.base());
+        base.filter(|base| self.core.bases.contains(*base))
+            .ok_or_else(|| AdoptError::NoBase {
+                workspace: workspace.to_owned(),
+            })
+    }
+
+    /// Bases whose adoption was begun and has not ended; whoever opens the store goes on with it.
+    #[must_use]
+    pub fn unfinished_adoptions(&self) -> Vec<LayerId> {
+        self.core.bases.unfinished()
+    }
+
+    /// Takes in everything that a base shows of the host, so that the directories are not needed
+    /// any more. Goes on where an earlier call stopped. `progress` is told after each step, and says
+    /// whether to go on. When it returns, everything survives power loss.
     ///
     /// # Errors
     /// [`AdoptError::Incomplete`] when some files were changed meanwhile or cannot be read.
-    pub fn adopt_workspace(
+    pub fn adopt(
         &self,
-        workspace: &str,
+        layer: LayerId,
         progress: &mut dyn FnMut(&AdoptProgress) -> ControlFlow<()>,
     ) -> Result<AdoptReport, AdoptError> {
         let started = Instant::now();
-        let record = self.workspace_record(workspace)?;
         let core = &self.core;
-        let layer = core.layers.lineage(record.layer).map(|line| line.base());
-        let found = layer.and_then(|layer| Some((layer, core.bases.get(layer)?)));
-        let Some((layer, base)) = found else {
-            return Err(AdoptError::NoBase {
-                workspace: workspace.to_owned(),
-            });
-        };
+        let base = core.bases.get(layer).ok_or_else(|| CatalogError::Damaged {
+            what: format!("layer {layer} is no base"),
+        })?;
         let adopting = base.clone();
         let _alone = adopting.adopting.lock();
         let mut adoption = Adoption {
@@ -128,9 +142,15 @@ impl Store {
         };
         if !adoption.base.is_adopted() {
             core.bases.hold(layer)?;
+            core.bases.set_state(layer, BaseState::Adopting)?;
             let taken = adoption.all();
             if taken.is_err() {
                 adoption.give_up();
+            }
+            if let Err(error) = &taken
+                && !matches!(error, AdoptError::Interrupted)
+            {
+                core.bases.set_state(layer, BaseState::InPlace)?;
             }
             taken?;
         }
@@ -173,7 +193,7 @@ impl Adoption<'_> {
                 source: Box::new(source),
             });
         }
-        core.bases.set_adopted(self.layer)?;
+        core.bases.set_state(self.layer, BaseState::Adopted)?;
         Ok(core.sync_catalog()?)
     }
 

@@ -139,7 +139,8 @@ impl Store {
         core.layers
             .add(live, Some(layer))
             .map_err(WorkspaceError::from)?;
-        core.bases.add(layer, core.bases.boot(), exclude, false)?;
+        core.bases
+            .add(layer, core.bases.boot(), exclude, BaseState::InPlace)?;
         if let Err(error) = self.apply_new(&change, name) {
             core.bases.forget(layer);
             return Err(error.into());
@@ -305,11 +306,7 @@ impl Store {
         Ok(Some(BaseInfo {
             dirs,
             exclude: found.patterns().to_owned(),
-            state: if found.is_adopted() {
-                BaseState::Adopted
-            } else {
-                BaseState::InPlace
-            },
+            state: found.state(),
             changed: changed.collect::<Result<_, _>>()?,
         }))
     }

@@ -51,7 +51,8 @@ impl Store {
             ..SnapshotOptions::default()
         };
         let (kept, elapsed_us) = self.with_control(workspace, |record, control| {
-            let spec = new_spec(record, &options, Some("rollback"), started)?;
+            let mut spec = new_spec(record, &options, Some("rollback"), started)?;
+            spec.back_to = Some(target.id.clone());
             match &control.view {
                 Some(view) => view.roll_back(&spec, target.layer),
                 None => freeze_closed(&self.core, &spec, record.layer, target.layer),

@@ -83,6 +83,7 @@ pub(super) fn new_spec(
         automatic,
         labels: options.labels.clone(),
         durable: options.durable,
+        back_to: None,
         started,
     })
 }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::base::BaseDir;
 use crate::catalog::{SnapshotRecord, WorkspaceRecord};
+pub use crate::change::BaseState;
 use crate::id::{LayerId, SnapshotId, SnapshotName, WorkspaceId};
 
 /// Identity and counts of a store.
@@ -64,16 +65,6 @@ pub struct WorkspaceInfo {
     /// The directories of the host that it was made from.
     #[serde(skip)]
     pub base: Option<BaseInfo>,
-}
-
-/// How far directories of the host were taken in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum BaseState {
-    /// As far as somebody looked; contents are on the host.
-    InPlace,
-    /// Everything is in the store.
-    Adopted,
 }
 
 /// The directories of the host that a workspace was made from.

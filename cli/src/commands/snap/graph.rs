@@ -8,9 +8,6 @@ use std::collections::{HashMap, HashSet};
 
 use crate::wire::records::{Snapshot, Workspace};
 
-/// Widest lead in front of a row; deeper branches lose the left part of theirs.
-const LEAD_MAX: usize = 40;
-
 /// A workspace and the snapshot that its live layer stands on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Standing<'a> {
@@ -44,6 +41,8 @@ pub(super) enum Node<'a> {
 pub(super) struct Row<'a> {
     /// The drawing in front of it.
     pub(super) lead: String,
+    /// Whether a tree begins with it.
+    pub(super) is_root: bool,
     /// What it shows.
     pub(super) node: Node<'a>,
 }
@@ -108,8 +107,9 @@ impl<'a> Graph<'a> {
             })
     }
 
-    /// The lines from top to bottom; with a workspace, only the trees that have to do with it.
-    pub(super) fn rows(&self, only: Option<&Only<'_>>) -> Vec<Row<'a>> {
+    /// The lines from top to bottom; with a workspace, only the trees that have to do with it. A lead
+    /// has at most so many columns: deeper branches lose the left part of theirs.
+    pub(super) fn rows(&self, only: Option<&Only<'_>>, lead_max: usize) -> Vec<Row<'a>> {
         let wanted = only.map(|only| self.roots_with(only));
         let mut rows = Vec::new();
         // Work still to do, last first: a node, its lead, and the lead of what is below it.
@@ -121,10 +121,12 @@ impl<'a> Graph<'a> {
             {
                 continue;
             }
+            let mut is_root = true;
             todo.push((*root, String::new(), String::new()));
             while let Some((node, lead, below)) = todo.pop() {
                 rows.push(Row {
-                    lead: clipped(&lead),
+                    lead: clipped(&lead, lead_max),
+                    is_root: std::mem::take(&mut is_root),
                     node,
                 });
                 let Node::Snapshot(snapshot) = node else {
@@ -217,49 +219,20 @@ fn name_of<'a>(standing: &Standing<'a>) -> &'a str {
     &standing.workspace.name
 }
 
-fn clipped(lead: &str) -> String {
+fn clipped(lead: &str, max: usize) -> String {
     let length = lead.chars().count();
-    if length <= LEAD_MAX {
+    if length <= max {
         return lead.to_owned();
     }
-    let kept: String = lead.chars().skip(length - (LEAD_MAX - 3)).collect();
+    // The columns stay where they are.
+    let kept: String = lead.chars().skip(length - max.saturating_sub(3)).collect();
     format!("...{kept}")
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::samples::{snapshot, workspace};
     use super::*;
-    use std::collections::BTreeMap;
-
-    fn snapshot(id: &str, workspace: &str, parent: Option<&str>, layer: u64) -> Snapshot {
-        Snapshot {
-            id: id.to_owned(),
-            workspace: workspace.to_owned(),
-            name: None,
-            parent: parent.map(str::to_owned),
-            created_at: "2026-01-02T00:00:00.000000Z".to_owned(),
-            elapsed_us: 0,
-            durable: false,
-            fidelity: "filesystem".to_owned(),
-            message: None,
-            labels: BTreeMap::new(),
-            automatic: None,
-            layer,
-        }
-    }
-
-    fn workspace(name: &str, parent: Option<&str>) -> Workspace {
-        Workspace {
-            name: name.to_owned(),
-            layer: 0,
-            snapshot_count: 0,
-            mounts: Vec::new(),
-            bytes: 0,
-            created_at: "2026-01-01T00:00:00.000000Z".to_owned(),
-            forked_from: None,
-            parent: parent.map(str::to_owned),
-        }
-    }
 
     fn drawn(snapshots: &[Snapshot], workspaces: &[Workspace], only: Option<&str>) -> Vec<String> {
         let standing: Vec<_> = workspaces.iter().map(Standing::new).collect();
@@ -273,7 +246,7 @@ mod tests {
             workspace,
             snapshots: &own,
         });
-        let rows = graph.rows(only.as_ref());
+        let rows = graph.rows(only.as_ref(), 40);
         rows.iter()
             .map(|row| format!("{}{}", row.lead, key(&row.node)))
             .collect()
@@ -290,7 +263,7 @@ mod tests {
             workspace: "w",
             snapshots: &snapshots[1..],
         };
-        let rows = graph.rows(Some(&only));
+        let rows = graph.rows(Some(&only), 40);
         let keys: Vec<_> = rows.iter().map(|row| key(&row.node)).collect();
         assert_eq!(keys, ["new", "w"]);
     }
@@ -323,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_chain_is_one_column_and_deep_branches_stay_narrow() {
+    fn a_long_chain_is_one_column() {
         let id = |number: u64| format!("n{number}");
         let chain: Vec<_> = (1..=5_000)
             .map(|n| snapshot(&id(n), "w", (n > 1).then(|| id(n - 1)).as_deref(), n))
@@ -333,23 +306,24 @@ mod tests {
                 .iter()
                 .all(|row| row.starts_with('n'))
         );
+    }
 
+    #[test]
+    fn deep_branches_stay_narrow() {
+        let id = |number: u64| format!("n{number}");
         // Every snapshot is a fork of the one before, which also has a line of its own.
         let mut nested = Vec::new();
         for n in 1..=200 {
-            let ws = format!("w{n}");
-            nested.push(snapshot(
-                &id(n),
-                &ws,
-                (n > 1).then(|| id(n - 1)).as_deref(),
-                2 * n,
-            ));
+            let (ws, parent) = (format!("w{n}"), (n > 1).then(|| id(n - 1)));
+            nested.push(snapshot(&id(n), &ws, parent.as_deref(), 2 * n));
             nested.push(snapshot(&format!("m{n}"), &ws, Some(&id(n)), 2 * n + 1));
         }
-        let graph = Graph::new(&nested, &[]);
-        let rows = graph.rows(None);
-        assert_eq!(rows.len(), 400);
-        assert!(rows.iter().all(|row| row.lead.chars().count() <= LEAD_MAX));
+        for most in [16, 40, 80] {
+            let rows = Graph::new(&nested, &[]).rows(None, most);
+            assert_eq!(rows.len(), 400);
+            let widest = rows.iter().map(|row| row.lead.chars().count()).max();
+            assert_eq!(widest, Some(most));
+        }
     }
 
     #[test]

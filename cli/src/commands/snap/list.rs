@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::title;
-use crate::commands::{Context, label, labels};
+use crate::commands::{Context, at_least_one, label, labels};
 use crate::error::ApiError;
 use crate::output::{printable, shortened, table, width};
 use crate::time;
@@ -29,15 +29,6 @@ pub(crate) struct List {
     /// At most this many
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     limit: Option<usize>,
-}
-
-/// For clap, which has no ranges of this type.
-fn at_least_one(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(0) => Err("at least 1".to_owned()),
-        Ok(number) => Ok(number),
-        Err(error) => Err(error.to_string()),
-    }
 }
 
 impl List {

@@ -1,7 +1,10 @@
 //! `floe snap ...`: snapshots.
 
+mod draw;
 mod graph;
 pub(crate) mod list;
+#[cfg(test)]
+mod samples;
 pub(crate) mod show;
 pub(crate) mod tree;
 
@@ -9,6 +12,7 @@ use clap::Subcommand;
 
 use super::Context;
 use crate::error::ApiError;
+use crate::output::first_line;
 use crate::wire::records::Snapshot;
 
 /// Commands on snapshots.
@@ -43,8 +47,4 @@ fn title(snapshot: &Snapshot) -> String {
         (None, None, Some(reason)) => format!("(automatic, before a {reason})"),
         (None, None, None) => "-".to_owned(),
     }
-}
-
-fn first_line(text: &str) -> &str {
-    text.lines().next().unwrap_or_default()
 }

@@ -3,13 +3,12 @@
 use clap::Args;
 use serde::Serialize;
 
+use super::draw::{Page, drawn, lead_max};
 use super::graph::{Graph, Node, Only, Standing};
-use super::title;
 use crate::commands::Context;
 use crate::error::ApiError;
-use crate::output::{Paint, printable, shortened, width};
-use crate::time;
-use crate::wire::records::{Snapshot, Workspace};
+use crate::output::width;
+use crate::wire::records::Snapshot;
 use crate::wire::{ListSnapshots, ListWorkspaces};
 
 /// Draw which snapshot and workspace comes from which
@@ -32,9 +31,6 @@ struct JsonNode<'a> {
     snapshot: &'a Snapshot,
     workspaces: Vec<&'a str>,
 }
-
-/// The least room for the text after the graph.
-const TEXT_MIN: usize = 40;
 
 impl Tree {
     /// Carries it out.
@@ -59,7 +55,8 @@ impl Tree {
             workspace,
             snapshots: &own,
         });
-        let rows = graph.rows(only.as_ref());
+        let width = width();
+        let rows = graph.rows(only.as_ref(), lead_max(width));
         if context.output.json {
             let nodes: Vec<_> = rows
                 .iter()
@@ -76,59 +73,13 @@ impl Tree {
         if rows.is_empty() {
             context.output.note("no snapshots and no workspaces");
         }
-        let (width, unicode) = (width(), speaks_unicode());
-        let mut text = String::new();
-        for row in &rows {
-            let lead = if unicode {
-                row.lead.clone()
-            } else {
-                ascii(&row.lead)
-            };
-            let room = width.saturating_sub(lead.chars().count() + 2).max(TEXT_MIN);
-            let (mark, words) = match row.node {
-                Node::Snapshot(snapshot) => ("*", snapshot_words(context, snapshot, room)),
-                Node::Workspace(one) => ("o", workspace_words(context, one.workspace, room)),
-            };
-            text.push_str(&format!("{lead}{mark} {words}\n"));
-        }
-        context.output.text(&text)
+        let page = Page {
+            width,
+            unicode: speaks_unicode(),
+            output: &context.output,
+        };
+        context.output.text(&drawn(&rows, &page))
     }
-}
-
-/// `ID  WORKSPACE  AGE  TITLE`, in at most `room` characters.
-fn snapshot_words(context: &Context, snapshot: &Snapshot, room: usize) -> String {
-    let facts = format!(
-        "  {}  {}  ",
-        shortened(&snapshot.workspace, 20),
-        time::ago(&snapshot.created_at)
-    );
-    let left = room.saturating_sub(snapshot.id.len() + facts.chars().count());
-    let title = shortened(&printable(&title(snapshot)), left);
-    let title = if snapshot.automatic.is_some() {
-        context.output.paint(Paint::Dim, &title)
-    } else {
-        title
-    };
-    format!(
-        "{}{facts}{title}",
-        context.output.paint(Paint::Hint, &snapshot.id)
-    )
-}
-
-fn workspace_words(context: &Context, workspace: &Workspace, room: usize) -> String {
-    let state = match workspace.mounts.first() {
-        Some(dir) => format!("  on {}", printable(&dir.to_string())),
-        None => "  (not mounted)".to_owned(),
-    };
-    let state = shortened(&state, room.saturating_sub(workspace.name.len()));
-    format!(
-        "{}{state}",
-        context.output.paint(Paint::Good, &workspace.name)
-    )
-}
-
-fn ascii(lead: &str) -> String {
-    lead.replace(['│', '├'], "|").replace('─', "-")
 }
 
 fn speaks_unicode() -> bool {

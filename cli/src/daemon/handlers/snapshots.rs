@@ -9,8 +9,8 @@ use floe_fs::{ForkSource, MountTarget, SnapshotFilter, SnapshotOptions, Workspac
 use super::super::mounts::Subject;
 use super::{Daemon, shown, subject};
 use crate::error::{ApiError, ErrorKind, shell_word};
-use crate::wire::records::{Forked, RolledBack, Snapshot};
-use crate::wire::{Fork, ListSnapshots, Rollback, ShowSnapshot, TakeSnapshot, WirePath};
+use crate::wire::records::{Forked, LogEntry, RolledBack, Snapshot};
+use crate::wire::{Fork, ListSnapshots, Log, Rollback, ShowSnapshot, TakeSnapshot, WirePath};
 
 /// Most forks that one request may ask for.
 pub const FORKS_MAX: u32 = 10_000;
@@ -154,6 +154,15 @@ fn mounted_inside(workspace: &str, inside: &[PathBuf]) -> ApiError {
     let words = named(&mut inside.iter().rev(), shell_word);
     ApiError::new(ErrorKind::Conflict, what)
         .hint(format!("unmount it first: `umount {}`", words.join(" ")))
+}
+
+/// Tells what happened to a workspace, newest first.
+///
+/// # Errors
+/// When there never was one of that name.
+pub fn log(daemon: &Daemon, request: &Log) -> Result<Vec<LogEntry>, ApiError> {
+    let entries = daemon.store.log(&request.workspace, request.limit)?;
+    Ok(entries.into_iter().map(LogEntry::from).collect())
 }
 
 /// Lists snapshots, newest first.
