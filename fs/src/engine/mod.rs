@@ -19,6 +19,7 @@ mod dispatch;
 mod files;
 mod freeze;
 mod kernel;
+mod land;
 mod left;
 mod listing;
 mod locked;
@@ -36,6 +37,7 @@ pub use self::freeze::FreezeError;
 pub(crate) use self::freeze::{SnapshotSpec, finish, freeze_closed, now_ns};
 pub use self::kernel::Attachment;
 use self::kernel::{KernelRefs, Transports};
+pub(crate) use self::land::{Swapped, land_closed};
 use self::left::Left;
 use self::locked::Locked;
 use self::node::{Node, NodeCache, NodeState};
@@ -67,6 +69,8 @@ pub struct View {
     kernel: KernelRefs,
     transports: Transports,
     left: Left,
+    /// Mutations begun so far.
+    begun: AtomicU64,
 }
 
 /// What a view shows.
@@ -110,6 +114,7 @@ impl View {
             kernel: KernelRefs::default(),
             transports: Transports::default(),
             left: Left::default(),
+            begun: AtomicU64::new(0),
         })
     }
 
@@ -144,6 +149,7 @@ impl View {
         if self.closed.load(Ordering::Acquire) {
             return Err(OpError::Closed);
         }
+        self.begun.fetch_add(1, Ordering::Relaxed);
         let epoch = self.epoch();
         Ok(Mutation {
             view: self,

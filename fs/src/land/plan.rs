@@ -1,0 +1,649 @@
+//! What becomes of each file that ours changed: names, contents and attributes, each by themselves.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::merge::{self, Conflict};
+use super::place;
+use super::trio::{Id, Trio};
+use super::{LandConflict, LandEntry, LandError};
+use crate::attr::{Attr, FileKind};
+use crate::catalog::Queries;
+use crate::change::Name;
+use crate::contents::Objects;
+use crate::core::Core;
+use crate::diff::FileChange;
+use crate::diff::contents::{Contents, same_bytes};
+use crate::diff::entry::same_attributes;
+use crate::diff::side::{File, Known, under};
+use crate::diff::text::{TEXT_MAX, is_text};
+use crate::id::{Ino, LayerId};
+use crate::layers::Lineage;
+
+/// A name in a directory of theirs, or in one that is landed.
+pub(super) type Key = (Ino, Name);
+
+/// Where the bytes come from.
+#[derive(Clone, Debug)]
+pub(crate) enum Bytes {
+    /// Ours, of this size and change time.
+    Ours(Contents),
+    /// Merged text.
+    Merged(Arc<[u8]>),
+}
+
+/// What is to be done to one file.
+#[derive(Clone, Debug)]
+pub(crate) struct Step {
+    /// Its inode where it lands.
+    pub(crate) ino: Ino,
+    /// How it is in theirs; none if it is new there.
+    pub(crate) theirs: Option<File>,
+    /// How it is in ours; none if it goes.
+    pub(crate) ours: Option<File>,
+    /// Names that go.
+    pub(crate) remove: BTreeSet<Key>,
+    /// Names that come.
+    pub(crate) add: BTreeSet<Key>,
+    /// New contents.
+    pub(crate) bytes: Option<Bytes>,
+    /// New attributes.
+    pub(crate) attr: Option<Attr>,
+    /// Extended attributes to set and remove.
+    pub(crate) xattrs: BTreeMap<Name, Option<Arc<[u8]>>>,
+}
+
+impl Step {
+    pub(super) fn is_directory(&self) -> bool {
+        let file = self.ours.as_ref().or(self.theirs.as_ref());
+        file.is_some_and(File::is_directory)
+    }
+}
+
+/// A plan.
+#[derive(Debug, Default)]
+pub(crate) struct Plan {
+    pub(crate) steps: Vec<Step>,
+    pub(crate) entries: Vec<LandEntry>,
+    pub(crate) conflicts: Vec<LandConflict>,
+}
+
+/// A landing that theirs had before: layer and time, and who landed.
+#[derive(Clone, Debug)]
+pub(crate) struct Earlier {
+    pub(crate) layer: LayerId,
+    pub(crate) at: i64,
+    pub(crate) workspace: String,
+}
+
+/// What to plan from.
+pub(crate) struct Input<'a> {
+    pub(crate) core: &'a Core,
+    pub(crate) queries: Queries<'a>,
+    /// Base, ours, theirs.
+    pub(crate) lineages: [Lineage<'a>; 3],
+    /// Inodes of which there is a version between base and ours.
+    pub(crate) changed: BTreeSet<Ino>,
+    pub(crate) only: &'a [Vec<u8>],
+    pub(crate) no_merge: bool,
+    pub(crate) earlier: &'a [Earlier],
+}
+
+/// Plans a landing.
+pub(crate) fn plan(input: &Input<'_>) -> Result<Plan, LandError> {
+    let mut planner = Planner {
+        input,
+        trio: Trio::new(input.queries, input.lineages),
+        fresh: HashMap::new(),
+        plan: Plan::default(),
+    };
+    let ids = planner.ids()?;
+    for id in ids {
+        planner.file(id)?;
+    }
+    place::check(&mut planner)?;
+    let Plan {
+        entries, conflicts, ..
+    } = &mut planner.plan;
+    entries.sort_by(|a, b| (&a.path, &a.from).cmp(&(&b.path, &b.from)));
+    conflicts.sort_by(|a, b| a.path.cmp(&b.path));
+    conflicts.dedup();
+    Ok(planner.plan)
+}
+
+pub(super) struct Planner<'a> {
+    pub(super) input: &'a Input<'a>,
+    pub(super) trio: Trio<'a>,
+    /// Numbers of files that are new in theirs.
+    fresh: HashMap<Ino, Ino>,
+    pub(super) plan: Plan,
+}
+
+/// A file in the three states.
+struct Three {
+    base: Option<Rc<Known>>,
+    ours: Option<Rc<Known>>,
+    theirs: Option<Rc<Known>>,
+}
+
+/// A file that two states have.
+type Two<'k> = (&'k Rc<Known>, &'k Rc<Known>);
+
+/// A name, with the directory it is in.
+type Place = (Id, Name);
+
+/// The names of ours against those of the base.
+struct Moved {
+    gone: BTreeSet<Place>,
+    come: BTreeSet<Place>,
+}
+
+impl Planner<'_> {
+    fn objects(&self) -> &Objects {
+        &self.input.core.objects
+    }
+
+    /// The files to look at: what was changed, as far as it is asked for, and the directories that
+    /// this lies in if they are new.
+    fn ids(&mut self) -> Result<BTreeSet<Id>, LandError> {
+        let mut ids = BTreeSet::new();
+        for &ino in &self.input.changed {
+            let (base, ours) = (self.trio.base.known(ino)?, self.trio.ours.known(ino)?);
+            if base.is_none() && ours.is_none() {
+                continue;
+            }
+            let id = match base {
+                Some(_) => Id::Base(ino),
+                None => self.trio.id(ino)?,
+            };
+            let known = [base, ours].into_iter().flatten();
+            let mut paths = known.flat_map(|known| {
+                let paths = known.places.iter().map(|place| place.path.clone());
+                paths.collect::<Vec<_>>()
+            });
+            if paths.any(|path| under(&path, self.input.only)) {
+                ids.insert(id);
+            }
+        }
+        let mut waiting: Vec<Id> = ids.iter().copied().collect();
+        while let Some(id) = waiting.pop() {
+            let Some(ino) = self.trio.of_ours(id)? else {
+                continue;
+            };
+            let Some(known) = self.trio.ours.known(ino)? else {
+                continue;
+            };
+            for place in &known.places {
+                let parent = self.trio.id(place.parent)?;
+                let new = matches!(parent, Id::New(_)) && self.trio.of_theirs(parent)?.is_none();
+                if new && ids.insert(parent) {
+                    waiting.push(parent);
+                }
+            }
+        }
+        Ok(ids)
+    }
+
+    /// The inode of a file where it lands; none if it is gone there.
+    pub(super) fn target(&mut self, id: Id) -> Result<Option<Ino>, LandError> {
+        match (self.trio.of_theirs(id)?, id) {
+            (Some(ino), _) => Ok(Some(ino)),
+            (None, Id::Base(_)) => Ok(None),
+            (None, Id::New(ino)) => {
+                if let Some(fresh) = self.fresh.get(&ino) {
+                    return Ok(Some(*fresh));
+                }
+                // A number that was used there once is not used again.
+                let used = self.input.queries.inode(ino, self.input.lineages[2])?;
+                let fresh = match used {
+                    None => ino,
+                    Some(_) => self.input.core.numbers.ino()?,
+                };
+                self.fresh.insert(ino, fresh);
+                Ok(Some(fresh))
+            }
+        }
+    }
+
+    fn file(&mut self, id: Id) -> Result<(), LandError> {
+        let base = match id {
+            Id::Base(ino) => self.trio.base.known(ino)?,
+            Id::New(_) => None,
+        };
+        let ours = match self.trio.of_ours(id)? {
+            Some(ino) => self.trio.ours.known(ino)?,
+            None => None,
+        };
+        let theirs = match self.trio.of_theirs(id)? {
+            Some(ino) => self.trio.theirs.known(ino)?,
+            None => None,
+        };
+        let three = Three { base, ours, theirs };
+        match (&three.base, &three.ours, &three.theirs) {
+            (Some(b), Some(o), Some(t)) => self.both(id, b, o, t),
+            (Some(b), Some(o), None) => self.gone_there(b, o),
+            (Some(b), None, Some(t)) => self.gone_here(b, t),
+            (None, Some(o), None) => self.new_here(id, o),
+            (None, Some(o), Some(t)) => self.new_on_both(id, o, t),
+            _ => Ok(()),
+        }
+    }
+
+    /// The places of a file in ours, or those that it has in the base.
+    fn places(&mut self, known: &Known, base: bool) -> Result<BTreeSet<Place>, LandError> {
+        let mut places = BTreeSet::new();
+        for place in &known.places {
+            let parent = if base {
+                Id::Base(place.parent)
+            } else {
+                self.trio.id(place.parent)?
+            };
+            places.insert((parent, place.name.clone()));
+        }
+        Ok(places)
+    }
+
+    fn moved(&mut self, base: &Known, ours: &Known) -> Result<Moved, LandError> {
+        let (before, after) = (self.places(base, true)?, self.places(ours, false)?);
+        Ok(Moved {
+            gone: before.difference(&after).cloned().collect(),
+            come: after.difference(&before).cloned().collect(),
+        })
+    }
+
+    /// Places as keys where they land; none for one in a directory that is gone there.
+    fn keys(&mut self, places: &BTreeSet<Place>) -> Result<Vec<Option<Key>>, LandError> {
+        let mut keys = Vec::new();
+        for (parent, name) in places {
+            let parent = self.target(*parent)?;
+            keys.push(parent.map(|parent| (parent, name.clone())));
+        }
+        Ok(keys)
+    }
+
+    /// Adds the names that come. A directory that is gone there is a conflict.
+    fn add(
+        &mut self,
+        places: &BTreeSet<Place>,
+        ours: &Known,
+        verb: &str,
+    ) -> Result<Option<BTreeSet<Key>>, LandError> {
+        let keys = self.keys(places)?;
+        if keys.iter().any(Option::is_none) {
+            self.conflict(path(ours), verb, "removed the directory", None);
+            return Ok(None);
+        }
+        Ok(Some(keys.into_iter().flatten().collect()))
+    }
+
+    fn same_bytes(&self, which: [usize; 2], (a, b): Two<'_>) -> Result<bool, LandError> {
+        let (a, b) = (&a.file, &b.file);
+        if a.row.attr.kind != b.row.attr.kind {
+            return Ok(false);
+        }
+        if !a.has_bytes() || (a.ino == b.ino && a.wrote == b.wrote) {
+            return Ok(true);
+        }
+        let load = |at: usize, file: &File| {
+            Contents::load(
+                self.input.queries,
+                self.input.lineages[at],
+                file.ino,
+                &file.row,
+            )
+        };
+        let (a, b) = (load(which[0], a)?, load(which[1], b)?);
+        Ok(same_bytes(self.objects(), &a, &b)?)
+    }
+
+    fn xattrs(&self, at: usize, file: &File) -> Result<merge::Xattrs, LandError> {
+        if !file.row.has_xattr {
+            return Ok(merge::Xattrs::new());
+        }
+        Ok(self
+            .input
+            .queries
+            .xattrs(file.ino, self.input.lineages[at])?)
+    }
+
+    fn contents(&self, at: usize, file: &File) -> Result<Contents, LandError> {
+        let lineage = self.input.lineages[at];
+        Ok(Contents::load(
+            self.input.queries,
+            lineage,
+            file.ino,
+            &file.row,
+        )?)
+    }
+
+    /// Whether attributes differ that count, but for the time of the last change.
+    fn same_attributes(&self, which: [usize; 2], (a, b): Two<'_>) -> Result<bool, LandError> {
+        let (a, b) = (&a.file, &b.file);
+        Ok(same_attributes(&a.row.attr, &b.row.attr)
+            && self.xattrs(which[0], a)? == self.xattrs(which[1], b)?)
+    }
+
+    /// The landing that made a version of theirs, unless that was changed since.
+    fn by(&self, theirs: &File) -> Option<String> {
+        let ctime = theirs.row.attr.ctime;
+        let ctime = ctime
+            .secs
+            .saturating_mul(1_000_000_000)
+            .saturating_add(i64::from(ctime.nanos));
+        let mut earlier = self.input.earlier.iter();
+        let found = earlier.find(|one| one.layer == theirs.wrote && ctime <= one.at);
+        found.map(|one| one.workspace.clone())
+    }
+
+    pub(super) fn conflict(
+        &mut self,
+        path: Vec<u8>,
+        ours: &str,
+        theirs: &str,
+        version: Option<&File>,
+    ) {
+        let by = version.and_then(|file| self.by(file));
+        self.plan.conflicts.push(LandConflict {
+            path,
+            ours: ours.to_owned(),
+            theirs: theirs.to_owned(),
+            by,
+        });
+    }
+
+    fn entry(&mut self, path: Vec<u8>, from: Option<Vec<u8>>, change: FileChange, merged: bool) {
+        self.plan.entries.push(LandEntry {
+            path,
+            from,
+            change,
+            merged,
+        });
+    }
+
+    /// All three have it.
+    fn both(
+        &mut self,
+        id: Id,
+        b: &Rc<Known>,
+        o: &Rc<Known>,
+        t: &Rc<Known>,
+    ) -> Result<(), LandError> {
+        let mut step = step(t.file.ino, Some(t), Some(o));
+        let shown = path(t);
+        let moved = self.moved(b, o)?;
+        let before = self.places(b, true)?;
+        let before: BTreeSet<Key> = self.keys(&before)?.into_iter().flatten().collect();
+        let now = keys_of(t);
+        let gone: BTreeSet<Key> = self.keys(&moved.gone)?.into_iter().flatten().collect();
+        let Some(come) = self.add(&moved.come, o, "moved it there")? else {
+            return Ok(());
+        };
+        let gone_there: BTreeSet<Key> = before.difference(&now).cloned().collect();
+        let come_there: BTreeSet<Key> = now.difference(&before).cloned().collect();
+        let renamed_twice = !come.is_empty()
+            && !come_there.is_empty()
+            && come != come_there
+            && (t.file.is_directory() || gone.intersection(&gone_there).next().is_some());
+        let removed_twice =
+            !moved.gone.is_empty() && now.difference(&gone).next().is_none() && come.is_empty();
+        if renamed_twice || removed_twice {
+            let verb = |known: &Known| format!("renamed it to {}", shown_path(&path(known)));
+            self.conflict(path(b), &verb(o), &verb(t), Some(&t.file));
+            return Ok(());
+        }
+        step.remove = gone.intersection(&now).cloned().collect();
+        step.add = come.difference(&now).cloned().collect();
+        let same = self.same_bytes([0, 1], (b, o))?;
+        let mut merged = false;
+        if !same {
+            match self.bytes(b, o, t)? {
+                Ok(bytes) => {
+                    merged = matches!(bytes, Some(Bytes::Merged(_)));
+                    step.bytes = bytes;
+                }
+                Err(Conflict) => {
+                    let verb = "changed the contents";
+                    self.conflict(shown, verb, verb, Some(&t.file));
+                    return Ok(());
+                }
+            }
+        }
+        let attributes = self.attributes(b, o, t, &mut step, same)?;
+        if attributes == Err(Conflict) {
+            let verb = "changed attributes";
+            self.conflict(shown, verb, verb, Some(&t.file));
+            return Ok(());
+        }
+        let renamed = !step.add.is_empty() && !step.remove.is_empty();
+        let change = if renamed {
+            Some(FileChange::Renamed)
+        } else if step.bytes.is_some() {
+            Some(FileChange::Modified)
+        } else if step.attr.is_some() || !step.xattrs.is_empty() {
+            Some(FileChange::Metadata)
+        } else {
+            None
+        };
+        if let Some(change) = change {
+            let path = if renamed {
+                self.came(o, &moved.come)?
+            } else {
+                shown.clone()
+            };
+            self.entry(path, renamed.then_some(shown), change, merged);
+        } else if !step.add.is_empty() {
+            let path = self.came(o, &moved.come)?;
+            self.entry(path, None, FileChange::Added, false);
+        } else if !step.remove.is_empty() {
+            self.entry(shown, None, FileChange::Deleted, false);
+        } else {
+            return Ok(());
+        }
+        debug_assert!(matches!(id, Id::Base(_)));
+        self.plan.steps.push(step);
+        Ok(())
+    }
+
+    /// The path of a place that came.
+    fn came(&mut self, ours: &Known, come: &BTreeSet<Place>) -> Result<Vec<u8>, LandError> {
+        for place in &ours.places {
+            let parent = self.trio.id(place.parent)?;
+            if come.contains(&(parent, place.name.clone())) {
+                return Ok(place.path.clone());
+            }
+        }
+        Ok(path(ours))
+    }
+
+    /// New contents of a file that ours changed.
+    fn bytes(
+        &self,
+        b: &Rc<Known>,
+        o: &Rc<Known>,
+        t: &Rc<Known>,
+    ) -> Result<Result<Option<Bytes>, Conflict>, LandError> {
+        if self.same_bytes([0, 2], (b, t))? {
+            return Ok(Ok(Some(Bytes::Ours(self.contents(1, &o.file)?))));
+        }
+        if self.same_bytes([1, 2], (o, t))? {
+            return Ok(Ok(None));
+        }
+        if self.input.no_merge || o.file.row.attr.kind != FileKind::File {
+            return Ok(Err(Conflict));
+        }
+        let mut texts = Vec::new();
+        for (at, known) in [b, o, t].into_iter().enumerate() {
+            if known.file.row.attr.size > TEXT_MAX {
+                return Ok(Err(Conflict));
+            }
+            let text = self.contents(at, &known.file)?.read_all(self.objects())?;
+            if !is_text(&text) {
+                return Ok(Err(Conflict));
+            }
+            texts.push(text);
+        }
+        let merged = merge::text(&texts[0], &texts[1], &texts[2]);
+        Ok(merged
+            .map(|merged| Some(Bytes::Merged(Arc::from(merged))))
+            .ok_or(Conflict))
+    }
+
+    fn attributes(
+        &self,
+        b: &Rc<Known>,
+        o: &Rc<Known>,
+        t: &Rc<Known>,
+        step: &mut Step,
+        same_bytes: bool,
+    ) -> Result<Result<(), Conflict>, LandError> {
+        let [before, ours, theirs] = [b, o, t].map(|known| known.file.row.attr);
+        let Ok(mut merged) = merge::attributes(&before, &ours, &theirs) else {
+            return Ok(Err(Conflict));
+        };
+        // The time of the last change is that of the contents; of a directory, that of the landing.
+        let touched = ours.mtime != before.mtime && theirs.mtime == before.mtime;
+        match &step.bytes {
+            Some(Bytes::Ours(_)) => merged.mtime = ours.mtime,
+            Some(Bytes::Merged(_)) => {}
+            None if same_bytes && touched && ours.kind != FileKind::Directory => {
+                merged.mtime = ours.mtime;
+            }
+            None => {}
+        }
+        let same = same_attributes(&merged, &theirs) && merged.mtime == theirs.mtime;
+        step.attr = (!same).then_some(merged);
+        if o.file.row.has_xattr || b.file.row.has_xattr {
+            let [b, o, t] =
+                [(0, b), (1, o), (2, t)].map(|(at, known)| self.xattrs(at, &known.file));
+            match merge::xattrs(&b?, &o?, &t?) {
+                Ok(changes) => step.xattrs = changes,
+                Err(Conflict) => return Ok(Err(Conflict)),
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// Theirs removed it. It stays so, unless ours changed it.
+    fn gone_there(&mut self, b: &Rc<Known>, o: &Rc<Known>) -> Result<(), LandError> {
+        let moved = self.moved(b, o)?;
+        let verb = if !self.same_bytes([0, 1], (b, o))? {
+            "changed the contents"
+        } else if !moved.come.is_empty() {
+            "renamed it"
+        } else if !self.same_attributes([0, 1], (b, o))? {
+            "changed attributes"
+        } else {
+            return Ok(());
+        };
+        self.conflict(path(b), verb, "removed it", None);
+        Ok(())
+    }
+
+    /// Ours removed it. So does theirs, unless that changed it.
+    fn gone_here(&mut self, b: &Rc<Known>, t: &Rc<Known>) -> Result<(), LandError> {
+        let before = self.places(b, true)?;
+        let before: BTreeSet<Key> = self.keys(&before)?.into_iter().flatten().collect();
+        let now = keys_of(t);
+        let verb = if !self.same_bytes([0, 2], (b, t))? {
+            "changed the contents"
+        } else if now.difference(&before).next().is_some() {
+            "renamed it"
+        } else if !self.same_attributes([0, 2], (b, t))? {
+            "changed attributes"
+        } else {
+            let mut step = step(t.file.ino, Some(t), None);
+            step.remove = now;
+            for place in &t.places {
+                self.entry(place.path.clone(), None, FileChange::Deleted, false);
+            }
+            self.plan.steps.push(step);
+            return Ok(());
+        };
+        self.conflict(path(b), "removed it", verb, Some(&t.file));
+        Ok(())
+    }
+
+    fn new_here(&mut self, id: Id, o: &Rc<Known>) -> Result<(), LandError> {
+        let places = self.places(o, false)?;
+        let Some(add) = self.add(&places, o, "added it there")? else {
+            return Ok(());
+        };
+        let Some(ino) = self.target(id)? else {
+            return Ok(());
+        };
+        let mut step = step(ino, None, Some(o));
+        step.add = add;
+        if o.file.has_bytes() {
+            step.bytes = Some(Bytes::Ours(self.contents(1, &o.file)?));
+        }
+        let xattrs = self.xattrs(1, &o.file)?.into_iter();
+        step.xattrs = xattrs.map(|(name, value)| (name, Some(value))).collect();
+        for place in &o.places {
+            self.entry(place.path.clone(), None, FileChange::Added, false);
+        }
+        self.plan.steps.push(step);
+        Ok(())
+    }
+
+    /// Both made something at one place.
+    fn new_on_both(&mut self, id: Id, o: &Rc<Known>, t: &Rc<Known>) -> Result<(), LandError> {
+        let equal =
+            self.same_bytes([1, 2], (o, t))? && o.file.row.attr.rdev == t.file.row.attr.rdev;
+        if !equal {
+            self.conflict(path(o), "added it", "added another", Some(&t.file));
+            return Ok(());
+        }
+        let places = self.places(o, false)?;
+        let Some(add) = self.add(&places, o, "added it there")? else {
+            return Ok(());
+        };
+        let now = keys_of(t);
+        let add: BTreeSet<Key> = add.difference(&now).cloned().collect();
+        if add.is_empty() {
+            return Ok(());
+        }
+        if o.file.is_directory() {
+            self.conflict(path(o), "added it", "added it elsewhere", Some(&t.file));
+            return Ok(());
+        }
+        debug_assert!(matches!(id, Id::New(_)));
+        let mut step = step(t.file.ino, Some(t), Some(o));
+        step.add = add;
+        self.entry(path(o), None, FileChange::Added, false);
+        self.plan.steps.push(step);
+        Ok(())
+    }
+}
+
+fn step(ino: Ino, theirs: Option<&Rc<Known>>, ours: Option<&Rc<Known>>) -> Step {
+    Step {
+        ino,
+        theirs: theirs.map(|known| known.file.clone()),
+        ours: ours.map(|known| known.file.clone()),
+        remove: BTreeSet::new(),
+        add: BTreeSet::new(),
+        bytes: None,
+        attr: None,
+        xattrs: BTreeMap::new(),
+    }
+}
+
+fn keys_of(known: &Known) -> BTreeSet<Key> {
+    let places = known.places.iter();
+    // The root has no name.
+    let named = places.filter(|place| !place.name.is_empty());
+    named
+        .map(|place| (place.parent, place.name.clone()))
+        .collect()
+}
+
+/// A path of it, the first of several.
+pub(super) fn path(known: &Known) -> Vec<u8> {
+    let first = known.places.first();
+    first.map(|place| place.path.clone()).unwrap_or_default()
+}
+
+fn shown_path(path: &[u8]) -> String {
+    format!("'{}'", String::from_utf8_lossy(path))
+}
