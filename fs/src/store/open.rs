@@ -391,9 +391,14 @@ impl Store {
             // On a full disk, for example. It only takes longer the next time.
             warn!(%error, "the log of the catalog stays as it is");
         }
-        let before = objects.clone();
+        // Objects know of the catalog, by way of files of the host: whole references both ways would
+        // keep either of them for ever.
+        let before = Arc::downgrade(&objects);
         catalog
-            .start_checkpoints(Arc::new(move || before.sync_inherited(true)))
+            .start_checkpoints(Arc::new(move || match before.upgrade() {
+                Some(objects) => objects.sync_inherited(true),
+                None => Ok(()),
+            }))
             .map_err(catalog_error)?;
         let numbers = Numbers::open(&catalog, last).map_err(catalog_error)?;
         let bases = Arc::new(bases(&dir, &catalog)?);
