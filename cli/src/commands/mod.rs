@@ -8,6 +8,7 @@ pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod fork;
 mod here;
+pub(crate) mod land;
 pub(crate) mod log;
 pub(crate) mod man;
 pub(crate) mod mount;
@@ -59,6 +60,7 @@ Examples:
   floe fork web try --count 3 --mount       three copies to break
   floe rollback web green                   back to the snapshot, in place
   floe diff web/green web                   what was changed since
+  floe land try                             merge a fork's changes into what it was forked from
 
 Environment:
   FLOE_STORE     the store, as --store
@@ -134,6 +136,7 @@ pub(crate) enum Command {
     Fork(fork::Fork),
     Rollback(rollback::Rollback),
     Diff(diff::Diff),
+    Land(land::Land),
     Log(log::Log),
     /// Snapshots: list, show, tree
     #[command(subcommand)]
@@ -173,6 +176,7 @@ impl Command {
             Self::Fork(command) => command.run(context),
             Self::Rollback(command) => command.run(context),
             Self::Diff(command) => command.run(context),
+            Self::Land(command) => command.run(context),
             Self::Log(command) => command.run(context),
             Self::Snap(command) => command.run(context),
             Self::Daemon(command) => return command.run(context),

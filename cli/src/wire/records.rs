@@ -10,7 +10,7 @@ use floe_fs::{
 use serde::{Deserialize, Serialize};
 
 use super::WirePath;
-pub use super::changes::{Changed, FileAt, FileLines, Version};
+pub use super::changes::{Changed, Conflicting, FileAt, FileLines, Landed, LandedFile, Version};
 
 /// A workspace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,13 +3,14 @@
 //! The three states are the *base*, which both come from, *ours*, the workspace whose changes land,
 //! and *theirs*, the workspace they land on. Inode numbers mean the same file in every layer, so a
 //! file is followed through renames; [`trio`] says which inodes of the three states are one file.
-//! [`plan`] decides for each file that ours changed, names, contents and attributes each by
+//! [`plan`] and [`decide`] say for each file that ours changed, names, contents and attributes each by
 //! themselves, [`place`] sees to it that the names fit together, and [`apply`] makes the rows of a
 //! new layer of theirs. What theirs alone changed is not looked at, but for names that meet.
 //!
 //! `store/land.rs` takes it through: which layers, the locks, the one transaction.
 
 pub(crate) mod apply;
+mod decide;
 mod merge;
 mod place;
 pub(crate) mod plan;

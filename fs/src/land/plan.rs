@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::merge::{self, Conflict};
+use super::merge;
 use super::place;
 use super::trio::{Id, Trio};
 use super::{LandConflict, LandEntry, LandError};
-use crate::attr::{Attr, FileKind};
+use crate::attr::Attr;
 use crate::catalog::Queries;
 use crate::change::Name;
 use crate::contents::Objects;
@@ -17,7 +17,6 @@ use crate::diff::FileChange;
 use crate::diff::contents::{Contents, same_bytes};
 use crate::diff::entry::same_attributes;
 use crate::diff::side::{File, Known, under};
-use crate::diff::text::{TEXT_MAX, is_text};
 use crate::id::{Ino, LayerId};
 use crate::layers::Lineage;
 
@@ -128,19 +127,19 @@ struct Three {
 }
 
 /// A file that two states have.
-type Two<'k> = (&'k Rc<Known>, &'k Rc<Known>);
+pub(super) type Two<'k> = (&'k Rc<Known>, &'k Rc<Known>);
 
 /// A name, with the directory it is in.
-type Place = (Id, Name);
+pub(super) type Place = (Id, Name);
 
 /// The names of ours against those of the base.
-struct Moved {
-    gone: BTreeSet<Place>,
-    come: BTreeSet<Place>,
+pub(super) struct Moved {
+    pub(super) gone: BTreeSet<Place>,
+    pub(super) come: BTreeSet<Place>,
 }
 
 impl Planner<'_> {
-    fn objects(&self) -> &Objects {
+    pub(super) fn objects(&self) -> &Objects {
         &self.input.core.objects
     }
 
@@ -231,7 +230,11 @@ impl Planner<'_> {
     }
 
     /// The places of a file in ours, or those that it has in the base.
-    fn places(&mut self, known: &Known, base: bool) -> Result<BTreeSet<Place>, LandError> {
+    pub(super) fn places(
+        &mut self,
+        known: &Known,
+        base: bool,
+    ) -> Result<BTreeSet<Place>, LandError> {
         let mut places = BTreeSet::new();
         for place in &known.places {
             let parent = if base {
@@ -244,7 +247,7 @@ impl Planner<'_> {
         Ok(places)
     }
 
-    fn moved(&mut self, base: &Known, ours: &Known) -> Result<Moved, LandError> {
+    pub(super) fn moved(&mut self, base: &Known, ours: &Known) -> Result<Moved, LandError> {
         let (before, after) = (self.places(base, true)?, self.places(ours, false)?);
         Ok(Moved {
             gone: before.difference(&after).cloned().collect(),
@@ -253,7 +256,7 @@ impl Planner<'_> {
     }
 
     /// Places as keys where they land; none for one in a directory that is gone there.
-    fn keys(&mut self, places: &BTreeSet<Place>) -> Result<Vec<Option<Key>>, LandError> {
+    pub(super) fn keys(&mut self, places: &BTreeSet<Place>) -> Result<Vec<Option<Key>>, LandError> {
         let mut keys = Vec::new();
         for (parent, name) in places {
             let parent = self.target(*parent)?;
@@ -263,7 +266,7 @@ impl Planner<'_> {
     }
 
     /// Adds the names that come. A directory that is gone there is a conflict.
-    fn add(
+    pub(super) fn add(
         &mut self,
         places: &BTreeSet<Place>,
         ours: &Known,
@@ -277,7 +280,7 @@ impl Planner<'_> {
         Ok(Some(keys.into_iter().flatten().collect()))
     }
 
-    fn same_bytes(&self, which: [usize; 2], (a, b): Two<'_>) -> Result<bool, LandError> {
+    pub(super) fn same_bytes(&self, which: [usize; 2], (a, b): Two<'_>) -> Result<bool, LandError> {
         let (a, b) = (&a.file, &b.file);
         if a.row.attr.kind != b.row.attr.kind {
             return Ok(false);
@@ -297,7 +300,7 @@ impl Planner<'_> {
         Ok(same_bytes(self.objects(), &a, &b)?)
     }
 
-    fn xattrs(&self, at: usize, file: &File) -> Result<merge::Xattrs, LandError> {
+    pub(super) fn xattrs(&self, at: usize, file: &File) -> Result<merge::Xattrs, LandError> {
         if !file.row.has_xattr {
             return Ok(merge::Xattrs::new());
         }
@@ -307,7 +310,7 @@ impl Planner<'_> {
             .xattrs(file.ino, self.input.lineages[at])?)
     }
 
-    fn contents(&self, at: usize, file: &File) -> Result<Contents, LandError> {
+    pub(super) fn contents(&self, at: usize, file: &File) -> Result<Contents, LandError> {
         let lineage = self.input.lineages[at];
         Ok(Contents::load(
             self.input.queries,
@@ -318,7 +321,11 @@ impl Planner<'_> {
     }
 
     /// Whether attributes differ that count, but for the time of the last change.
-    fn same_attributes(&self, which: [usize; 2], (a, b): Two<'_>) -> Result<bool, LandError> {
+    pub(super) fn same_attributes(
+        &self,
+        which: [usize; 2],
+        (a, b): Two<'_>,
+    ) -> Result<bool, LandError> {
         let (a, b) = (&a.file, &b.file);
         Ok(same_attributes(&a.row.attr, &b.row.attr)
             && self.xattrs(which[0], a)? == self.xattrs(which[1], b)?)
@@ -352,7 +359,13 @@ impl Planner<'_> {
         });
     }
 
-    fn entry(&mut self, path: Vec<u8>, from: Option<Vec<u8>>, change: FileChange, merged: bool) {
+    pub(super) fn entry(
+        &mut self,
+        path: Vec<u8>,
+        from: Option<Vec<u8>>,
+        change: FileChange,
+        merged: bool,
+    ) {
         self.plan.entries.push(LandEntry {
             path,
             from,
@@ -360,263 +373,9 @@ impl Planner<'_> {
             merged,
         });
     }
-
-    /// All three have it.
-    fn both(
-        &mut self,
-        id: Id,
-        b: &Rc<Known>,
-        o: &Rc<Known>,
-        t: &Rc<Known>,
-    ) -> Result<(), LandError> {
-        let mut step = step(t.file.ino, Some(t), Some(o));
-        let shown = path(t);
-        let moved = self.moved(b, o)?;
-        let before = self.places(b, true)?;
-        let before: BTreeSet<Key> = self.keys(&before)?.into_iter().flatten().collect();
-        let now = keys_of(t);
-        let gone: BTreeSet<Key> = self.keys(&moved.gone)?.into_iter().flatten().collect();
-        let Some(come) = self.add(&moved.come, o, "moved it there")? else {
-            return Ok(());
-        };
-        let gone_there: BTreeSet<Key> = before.difference(&now).cloned().collect();
-        let come_there: BTreeSet<Key> = now.difference(&before).cloned().collect();
-        let renamed_twice = !come.is_empty()
-            && !come_there.is_empty()
-            && come != come_there
-            && (t.file.is_directory() || gone.intersection(&gone_there).next().is_some());
-        let removed_twice =
-            !moved.gone.is_empty() && now.difference(&gone).next().is_none() && come.is_empty();
-        if renamed_twice || removed_twice {
-            let verb = |known: &Known| format!("renamed it to {}", shown_path(&path(known)));
-            self.conflict(path(b), &verb(o), &verb(t), Some(&t.file));
-            return Ok(());
-        }
-        step.remove = gone.intersection(&now).cloned().collect();
-        step.add = come.difference(&now).cloned().collect();
-        let same = self.same_bytes([0, 1], (b, o))?;
-        let mut merged = false;
-        if !same {
-            match self.bytes(b, o, t)? {
-                Ok(bytes) => {
-                    merged = matches!(bytes, Some(Bytes::Merged(_)));
-                    step.bytes = bytes;
-                }
-                Err(Conflict) => {
-                    let verb = "changed the contents";
-                    self.conflict(shown, verb, verb, Some(&t.file));
-                    return Ok(());
-                }
-            }
-        }
-        let attributes = self.attributes(b, o, t, &mut step, same)?;
-        if attributes == Err(Conflict) {
-            let verb = "changed attributes";
-            self.conflict(shown, verb, verb, Some(&t.file));
-            return Ok(());
-        }
-        let renamed = !step.add.is_empty() && !step.remove.is_empty();
-        let change = if renamed {
-            Some(FileChange::Renamed)
-        } else if step.bytes.is_some() {
-            Some(FileChange::Modified)
-        } else if step.attr.is_some() || !step.xattrs.is_empty() {
-            Some(FileChange::Metadata)
-        } else {
-            None
-        };
-        if let Some(change) = change {
-            let path = if renamed {
-                self.came(o, &moved.come)?
-            } else {
-                shown.clone()
-            };
-            self.entry(path, renamed.then_some(shown), change, merged);
-        } else if !step.add.is_empty() {
-            let path = self.came(o, &moved.come)?;
-            self.entry(path, None, FileChange::Added, false);
-        } else if !step.remove.is_empty() {
-            self.entry(shown, None, FileChange::Deleted, false);
-        } else {
-            return Ok(());
-        }
-        debug_assert!(matches!(id, Id::Base(_)));
-        self.plan.steps.push(step);
-        Ok(())
-    }
-
-    /// The path of a place that came.
-    fn came(&mut self, ours: &Known, come: &BTreeSet<Place>) -> Result<Vec<u8>, LandError> {
-        for place in &ours.places {
-            let parent = self.trio.id(place.parent)?;
-            if come.contains(&(parent, place.name.clone())) {
-                return Ok(place.path.clone());
-            }
-        }
-        Ok(path(ours))
-    }
-
-    /// New contents of a file that ours changed.
-    fn bytes(
-        &self,
-        b: &Rc<Known>,
-        o: &Rc<Known>,
-        t: &Rc<Known>,
-    ) -> Result<Result<Option<Bytes>, Conflict>, LandError> {
-        if self.same_bytes([0, 2], (b, t))? {
-            return Ok(Ok(Some(Bytes::Ours(self.contents(1, &o.file)?))));
-        }
-        if self.same_bytes([1, 2], (o, t))? {
-            return Ok(Ok(None));
-        }
-        if self.input.no_merge || o.file.row.attr.kind != FileKind::File {
-            return Ok(Err(Conflict));
-        }
-        let mut texts = Vec::new();
-        for (at, known) in [b, o, t].into_iter().enumerate() {
-            if known.file.row.attr.size > TEXT_MAX {
-                return Ok(Err(Conflict));
-            }
-            let text = self.contents(at, &known.file)?.read_all(self.objects())?;
-            if !is_text(&text) {
-                return Ok(Err(Conflict));
-            }
-            texts.push(text);
-        }
-        let merged = merge::text(&texts[0], &texts[1], &texts[2]);
-        Ok(merged
-            .map(|merged| Some(Bytes::Merged(Arc::from(merged))))
-            .ok_or(Conflict))
-    }
-
-    fn attributes(
-        &self,
-        b: &Rc<Known>,
-        o: &Rc<Known>,
-        t: &Rc<Known>,
-        step: &mut Step,
-        same_bytes: bool,
-    ) -> Result<Result<(), Conflict>, LandError> {
-        let [before, ours, theirs] = [b, o, t].map(|known| known.file.row.attr);
-        let Ok(mut merged) = merge::attributes(&before, &ours, &theirs) else {
-            return Ok(Err(Conflict));
-        };
-        // The time of the last change is that of the contents; of a directory, that of the landing.
-        let touched = ours.mtime != before.mtime && theirs.mtime == before.mtime;
-        match &step.bytes {
-            Some(Bytes::Ours(_)) => merged.mtime = ours.mtime,
-            Some(Bytes::Merged(_)) => {}
-            None if same_bytes && touched && ours.kind != FileKind::Directory => {
-                merged.mtime = ours.mtime;
-            }
-            None => {}
-        }
-        let same = same_attributes(&merged, &theirs) && merged.mtime == theirs.mtime;
-        step.attr = (!same).then_some(merged);
-        if o.file.row.has_xattr || b.file.row.has_xattr {
-            let [b, o, t] =
-                [(0, b), (1, o), (2, t)].map(|(at, known)| self.xattrs(at, &known.file));
-            match merge::xattrs(&b?, &o?, &t?) {
-                Ok(changes) => step.xattrs = changes,
-                Err(Conflict) => return Ok(Err(Conflict)),
-            }
-        }
-        Ok(Ok(()))
-    }
-
-    /// Theirs removed it. It stays so, unless ours changed it.
-    fn gone_there(&mut self, b: &Rc<Known>, o: &Rc<Known>) -> Result<(), LandError> {
-        let moved = self.moved(b, o)?;
-        let verb = if !self.same_bytes([0, 1], (b, o))? {
-            "changed the contents"
-        } else if !moved.come.is_empty() {
-            "renamed it"
-        } else if !self.same_attributes([0, 1], (b, o))? {
-            "changed attributes"
-        } else {
-            return Ok(());
-        };
-        self.conflict(path(b), verb, "removed it", None);
-        Ok(())
-    }
-
-    /// Ours removed it. So does theirs, unless that changed it.
-    fn gone_here(&mut self, b: &Rc<Known>, t: &Rc<Known>) -> Result<(), LandError> {
-        let before = self.places(b, true)?;
-        let before: BTreeSet<Key> = self.keys(&before)?.into_iter().flatten().collect();
-        let now = keys_of(t);
-        let verb = if !self.same_bytes([0, 2], (b, t))? {
-            "changed the contents"
-        } else if now.difference(&before).next().is_some() {
-            "renamed it"
-        } else if !self.same_attributes([0, 2], (b, t))? {
-            "changed attributes"
-        } else {
-            let mut step = step(t.file.ino, Some(t), None);
-            step.remove = now;
-            for place in &t.places {
-                self.entry(place.path.clone(), None, FileChange::Deleted, false);
-            }
-            self.plan.steps.push(step);
-            return Ok(());
-        };
-        self.conflict(path(b), "removed it", verb, Some(&t.file));
-        Ok(())
-    }
-
-    fn new_here(&mut self, id: Id, o: &Rc<Known>) -> Result<(), LandError> {
-        let places = self.places(o, false)?;
-        let Some(add) = self.add(&places, o, "added it there")? else {
-            return Ok(());
-        };
-        let Some(ino) = self.target(id)? else {
-            return Ok(());
-        };
-        let mut step = step(ino, None, Some(o));
-        step.add = add;
-        if o.file.has_bytes() {
-            step.bytes = Some(Bytes::Ours(self.contents(1, &o.file)?));
-        }
-        let xattrs = self.xattrs(1, &o.file)?.into_iter();
-        step.xattrs = xattrs.map(|(name, value)| (name, Some(value))).collect();
-        for place in &o.places {
-            self.entry(place.path.clone(), None, FileChange::Added, false);
-        }
-        self.plan.steps.push(step);
-        Ok(())
-    }
-
-    /// Both made something at one place.
-    fn new_on_both(&mut self, id: Id, o: &Rc<Known>, t: &Rc<Known>) -> Result<(), LandError> {
-        let equal =
-            self.same_bytes([1, 2], (o, t))? && o.file.row.attr.rdev == t.file.row.attr.rdev;
-        if !equal {
-            self.conflict(path(o), "added it", "added another", Some(&t.file));
-            return Ok(());
-        }
-        let places = self.places(o, false)?;
-        let Some(add) = self.add(&places, o, "added it there")? else {
-            return Ok(());
-        };
-        let now = keys_of(t);
-        let add: BTreeSet<Key> = add.difference(&now).cloned().collect();
-        if add.is_empty() {
-            return Ok(());
-        }
-        if o.file.is_directory() {
-            self.conflict(path(o), "added it", "added it elsewhere", Some(&t.file));
-            return Ok(());
-        }
-        debug_assert!(matches!(id, Id::New(_)));
-        let mut step = step(t.file.ino, Some(t), Some(o));
-        step.add = add;
-        self.entry(path(o), None, FileChange::Added, false);
-        self.plan.steps.push(step);
-        Ok(())
-    }
 }
 
-fn step(ino: Ino, theirs: Option<&Rc<Known>>, ours: Option<&Rc<Known>>) -> Step {
+pub(super) fn step(ino: Ino, theirs: Option<&Rc<Known>>, ours: Option<&Rc<Known>>) -> Step {
     Step {
         ino,
         theirs: theirs.map(|known| known.file.clone()),
@@ -629,7 +388,7 @@ fn step(ino: Ino, theirs: Option<&Rc<Known>>, ours: Option<&Rc<Known>>) -> Step 
     }
 }
 
-fn keys_of(known: &Known) -> BTreeSet<Key> {
+pub(super) fn keys_of(known: &Known) -> BTreeSet<Key> {
     let places = known.places.iter();
     // The root has no name.
     let named = places.filter(|place| !place.name.is_empty());
@@ -644,6 +403,6 @@ pub(super) fn path(known: &Known) -> Vec<u8> {
     first.map(|place| place.path.clone()).unwrap_or_default()
 }
 
-fn shown_path(path: &[u8]) -> String {
+pub(super) fn shown_path(path: &[u8]) -> String {
     format!("'{}'", String::from_utf8_lossy(path))
 }

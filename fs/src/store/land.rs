@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::control::Control;
 use super::snapshots::new_spec;
-use super::types::SnapshotOptions;
+use super::types::{SnapshotOptions, WorkspaceInfo};
 use super::{SnapshotError, Store};
 use crate::attr::Timestamp;
 use crate::catalog::{CatalogError, EventRecord, Pinned, WorkspaceRecord};
@@ -47,15 +47,7 @@ impl Store {
         options: &LandOptions,
     ) -> Result<LandReport, LandError> {
         let started = Instant::now();
-        let onto = match onto {
-            Some(onto) => onto.to_owned(),
-            None => self.origin_of(workspace)?,
-        };
-        if self.workspace(workspace)?.id == self.workspace(&onto)?.id {
-            return Err(LandError::Itself {
-                workspace: workspace.to_owned(),
-            });
-        }
+        let onto = self.land_target(workspace, onto)?.name;
         let source = self.source(workspace, options.dry_run)?;
         self.hold_base(source.layer)?;
         self.with_control(&onto, |record, control| {
@@ -68,6 +60,29 @@ impl Store {
             };
             landing.run(control)
         })
+    }
+
+    /// The workspace that a landing would be on.
+    ///
+    /// # Errors
+    /// [`LandError`].
+    pub fn land_target(
+        &self,
+        workspace: &str,
+        onto: Option<&str>,
+    ) -> Result<WorkspaceInfo, LandError> {
+        let info = self.workspace(workspace)?;
+        let onto = match onto {
+            Some(onto) => onto.to_owned(),
+            None => self.origin_of(workspace)?,
+        };
+        let target = self.workspace(&onto)?;
+        if info.id == target.id {
+            return Err(LandError::Itself {
+                workspace: workspace.to_owned(),
+            });
+        }
+        Ok(target)
     }
 
     /// The workspace that another was forked from.
