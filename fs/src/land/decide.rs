@@ -18,7 +18,6 @@ impl Planner<'_> {
     /// All three have it.
     pub(super) fn both(
         &mut self,
-        id: Id,
         b: &Rc<Known>,
         o: &Rc<Known>,
         t: &Rc<Known>,
@@ -69,45 +68,50 @@ impl Planner<'_> {
             self.conflict(shown, verb, verb, Some(&t.file));
             return Ok(());
         }
-        let renamed = !step.add.is_empty() && !step.remove.is_empty();
-        let change = if renamed {
-            Some(FileChange::Renamed)
-        } else if step.bytes.is_some() {
+        let change = if step.bytes.is_some() {
             Some(FileChange::Modified)
         } else if step.attr.is_some() || !step.xattrs.is_empty() {
             Some(FileChange::Metadata)
         } else {
             None
         };
-        if let Some(change) = change {
-            let path = if renamed {
-                self.came(o, &moved.come)?
-            } else {
-                shown.clone()
-            };
-            self.entry(path, renamed.then_some(shown), change, merged);
-        } else if !step.add.is_empty() {
-            let path = self.came(o, &moved.come)?;
-            self.entry(path, None, FileChange::Added, false);
-        } else if !step.remove.is_empty() {
-            self.entry(shown, None, FileChange::Deleted, false);
-        } else {
+        if change.is_none() && step.add.is_empty() && step.remove.is_empty() {
             return Ok(());
         }
-        debug_assert!(matches!(id, Id::Base(_)));
+        let gone = t.places.iter();
+        let gone = gone.filter(|at| step.remove.contains(&(at.parent, at.name.clone())));
+        let mut gone: Vec<Vec<u8>> = gone.map(|at| at.path.clone()).collect();
+        let mut come = match step.add.is_empty() {
+            true => Vec::new(),
+            false => self.came(o, &moved.come)?,
+        };
+        let both = gone.len().min(come.len());
+        for (from, path) in gone.drain(..both).zip(come.drain(..both)) {
+            self.entry(path, Some(from), FileChange::Renamed, merged);
+        }
+        for path in come {
+            self.entry(path, None, FileChange::Added, false);
+        }
+        for path in gone {
+            self.entry(path, None, FileChange::Deleted, false);
+        }
+        if let (Some(change), 0) = (change, both) {
+            self.entry(shown, None, change, merged);
+        }
         self.plan.steps.push(step);
         Ok(())
     }
 
-    /// The path of a place that came.
-    fn came(&mut self, ours: &Known, come: &BTreeSet<Place>) -> Result<Vec<u8>, LandError> {
+    /// The paths of places that came.
+    fn came(&mut self, ours: &Known, come: &BTreeSet<Place>) -> Result<Vec<Vec<u8>>, LandError> {
+        let mut paths = Vec::new();
         for place in &ours.places {
             let parent = self.trio.id(place.parent)?;
             if come.contains(&(parent, place.name.clone())) {
-                return Ok(place.path.clone());
+                paths.push(place.path.clone());
             }
         }
-        Ok(path(ours))
+        Ok(paths)
     }
 
     /// New contents of a file that ours changed.

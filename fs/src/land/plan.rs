@@ -220,7 +220,7 @@ impl Planner<'_> {
         };
         let three = Three { base, ours, theirs };
         match (&three.base, &three.ours, &three.theirs) {
-            (Some(b), Some(o), Some(t)) => self.both(id, b, o, t),
+            (Some(b), Some(o), Some(t)) => self.both(b, o, t),
             (Some(b), Some(o), None) => self.gone_there(b, o),
             (Some(b), None, Some(t)) => self.gone_here(b, t),
             (None, Some(o), None) => self.new_here(id, o),
