@@ -280,6 +280,36 @@ fn programs_go_on_with_other_files_and_see_what_landed() {
     store.ok(["check"]);
 }
 
+/// A file without a name is not in the next state, but a landing is not a reason to lose it.
+#[test]
+fn a_deleted_file_that_is_open_goes_on_and_one_that_a_landing_deletes_is_stale() {
+    let (store, theirs, ours) = forked();
+    let open = |name: &str| {
+        let options = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(theirs.join(name));
+        options.unwrap()
+    };
+    let (small, large, stale) = (open("small"), open("large"), open("removed"));
+    for name in ["small", "large"] {
+        fs::remove_file(theirs.join(name)).unwrap();
+    }
+    fs::remove_file(ours.join("removed")).unwrap();
+    fs::write(ours.join("kept"), "ours").unwrap();
+    store.ok(["land", "w"]);
+    for file in [&small, &large] {
+        file.write_all_at(b"still here", 3).unwrap();
+        let mut found = [0; 10];
+        file.read_exact_at(&mut found, 3).unwrap();
+        assert_eq!(&found, b"still here");
+    }
+    let error = stale.write_all_at(b"x", 0).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::ESTALE));
+    drop((small, large, stale));
+    store.ok(["check"]);
+}
+
 #[test]
 fn mappings_that_are_not_written_back_yet_land_too() {
     let (store, theirs, ours) = forked();

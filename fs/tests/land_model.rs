@@ -5,317 +5,23 @@
 
 mod common;
 
-use std::collections::BTreeMap;
+mod land_model {
+    pub mod merge;
+    pub mod ops;
+}
+
 use std::sync::Arc;
 
-use floe_fs::attr::FileKind;
-use floe_fs::dispatch::{Dispatch, NewNode, RenameFlags, SetAttr};
-use floe_fs::id::Ino;
-use floe_fs::{ForkSource, LandOptions, SnapshotOptions, Store, View};
+use floe_fs::{ForkSource, LandOptions, SnapshotOptions, Store};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 
-use common::{ROOT_USER, name, new_store, read, write};
+use common::{name, new_store};
+use land_model::merge::{Conflict, merge_trees};
+use land_model::ops::{Op, PATHS, Tree, apply, scan, within};
 
 const CASES: u32 = 40;
 const CASES_LONG: u32 = 2_000;
-
-/// A file or directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Node {
-    directory: bool,
-    perm: u16,
-    contents: Vec<u8>,
-}
-
-type Tree = BTreeMap<String, Node>;
-
-/// What is done at a path, where it can be.
-#[derive(Clone, Debug)]
-enum Op {
-    /// Writes over a file, or makes it.
-    Write {
-        path: usize,
-        contents: u8,
-    },
-    /// Puts a new file in the place of one.
-    Save {
-        path: usize,
-        contents: u8,
-    },
-    Mkdir {
-        path: usize,
-    },
-    Remove {
-        path: usize,
-    },
-    Chmod {
-        path: usize,
-        perm: u8,
-    },
-    Rename {
-        from: usize,
-        to: usize,
-    },
-    Link {
-        from: usize,
-        to: usize,
-    },
-}
-
-/// Paths that operations are about, parents before what is in them.
-const PATHS: [&str; 16] = [
-    "a", "b", "d", "d/a", "d/b", "d/e", "d/e/a", "d/e/b", "f", "f/a", "f/g", "f/g/a", "h", "h/a",
-    "h/b", "h/i",
-];
-
-/// Few, so that both sides do the same now and then. Some are too large for the catalog.
-fn contents(number: u8) -> Vec<u8> {
-    match number % 6 {
-        0 => Vec::new(),
-        1 => b"one\n".to_vec(),
-        2 => b"two\n".to_vec(),
-        3 => vec![b'x'; 9_000],
-        4 => [vec![b'x'; 70_000], vec![b'y'; 200_000]].concat(),
-        _ => [vec![b'x'; 70_000], vec![b'z'; 200_000]].concat(),
-    }
-}
-
-struct At {
-    parent: Ino,
-    name: String,
-    ino: Option<Ino>,
-}
-
-/// Where a path leads; none if a directory on the way is missing.
-fn find(view: &View, path: &str) -> Option<At> {
-    let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
-    let parent = match parent {
-        "" => Ino::ROOT,
-        parent => find(view, parent)?.ino?,
-    };
-    if view.getattr(parent).unwrap().kind != FileKind::Directory {
-        return None;
-    }
-    let found = view.lookup(parent, name.as_bytes()).unwrap();
-    Some(At {
-        parent,
-        name: name.to_owned(),
-        ino: found.map(|entry| entry.ino),
-    })
-}
-
-fn kind(view: &View, ino: Ino) -> FileKind {
-    view.getattr(ino).unwrap().kind
-}
-
-fn node(kind: FileKind, perm: u16) -> NewNode<'static> {
-    NewNode {
-        kind,
-        perm,
-        umask: 0,
-        rdev: 0,
-        target: b"",
-    }
-}
-
-fn make(view: &View, at: &At, name: &str, kind: FileKind, bytes: &[u8]) {
-    let perm = if kind == FileKind::Directory {
-        0o755
-    } else {
-        0o644
-    };
-    let made = view.make(ROOT_USER, at.parent, name.as_bytes(), node(kind, perm));
-    if !bytes.is_empty() {
-        write(view, made.unwrap().ino, 0, bytes);
-    }
-}
-
-fn set(view: &View, ino: Ino, size: Option<u64>, perm: Option<u16>) {
-    let changes = SetAttr {
-        size,
-        perm,
-        ..SetAttr::default()
-    };
-    view.setattr(ROOT_USER, ino, changes).unwrap();
-}
-
-fn remove(view: &View, at: &At) {
-    let Some(ino) = at.ino else { return };
-    if kind(view, ino) != FileKind::Directory {
-        return view.unlink(at.parent, at.name.as_bytes()).unwrap();
-    }
-    for name in common::list(view, ino) {
-        let found = view.lookup(ino, name.as_bytes()).unwrap();
-        let inner = At {
-            parent: ino,
-            name,
-            ino: found.map(|entry| entry.ino),
-        };
-        remove(view, &inner);
-    }
-    view.rmdir(at.parent, at.name.as_bytes()).unwrap();
-}
-
-fn apply(view: &View, op: &Op) {
-    let at = |path: usize| find(view, PATHS[path % PATHS.len()]);
-    match *op {
-        Op::Write { path, contents: c } => {
-            let Some(at) = at(path) else { return };
-            match at.ino {
-                None => make(view, &at, &at.name, FileKind::File, &contents(c)),
-                Some(ino) if kind(view, ino) == FileKind::File => {
-                    set(view, ino, Some(0), None);
-                    write_all(view, ino, &contents(c));
-                }
-                Some(_) => {}
-            }
-        }
-        Op::Save { path, contents: c } => {
-            let Some(at) = at(path) else { return };
-            if at
-                .ino
-                .is_some_and(|ino| kind(view, ino) == FileKind::Directory)
-            {
-                return;
-            }
-            make(view, &at, "aside", FileKind::File, &contents(c));
-            let (from, to) = ((at.parent, &b"aside"[..]), (at.parent, at.name.as_bytes()));
-            view.rename(from, to, RenameFlags::default()).unwrap();
-        }
-        Op::Mkdir { path } => {
-            let Some(at) = at(path) else { return };
-            if at.ino.is_none() {
-                make(view, &at, &at.name, FileKind::Directory, b"");
-            }
-        }
-        Op::Remove { path } => {
-            if let Some(at) = at(path) {
-                remove(view, &at);
-            }
-        }
-        Op::Chmod { path, perm } => {
-            if let Some(ino) = at(path).and_then(|at| at.ino) {
-                let perm = [0o600, 0o640, 0o755][usize::from(perm) % 3];
-                set(view, ino, None, Some(perm));
-            }
-        }
-        Op::Rename { from, to } => {
-            if let (Some(from), Some(to)) = (at(from), at(to)) {
-                let names = (
-                    (from.parent, from.name.as_bytes()),
-                    (to.parent, to.name.as_bytes()),
-                );
-                // It may not be possible.
-                drop(view.rename(names.0, names.1, RenameFlags::default()));
-            }
-        }
-        Op::Link { from, to } => {
-            if let (Some(At { ino: Some(ino), .. }), Some(to)) = (at(from), at(to)) {
-                drop(view.link(ino, to.parent, to.name.as_bytes()));
-            }
-        }
-    }
-}
-
-fn write_all(view: &View, ino: Ino, bytes: &[u8]) {
-    if !bytes.is_empty() {
-        write(view, ino, 0, bytes);
-    }
-}
-
-fn scan(view: &View) -> Tree {
-    let mut tree = Tree::new();
-    let mut waiting = vec![(Ino::ROOT, String::new())];
-    while let Some((directory, path)) = waiting.pop() {
-        for name in common::list(view, directory) {
-            let found = view.lookup(directory, name.as_bytes()).unwrap().unwrap();
-            let path = match path.len() {
-                0 => name,
-                _ => format!("{path}/{name}"),
-            };
-            let is_directory = found.attr.kind == FileKind::Directory;
-            if is_directory {
-                waiting.push((found.ino, path.clone()));
-            }
-            let node = Node {
-                directory: is_directory,
-                perm: found.attr.perm,
-                contents: match is_directory {
-                    true => Vec::new(),
-                    false => read(view, found.ino),
-                },
-            };
-            tree.insert(path, node);
-        }
-    }
-    tree
-}
-
-struct Conflict;
-
-/// What becomes of a path.
-fn merge(b: Option<&Node>, o: Option<&Node>, t: Option<&Node>) -> Result<Option<Node>, Conflict> {
-    // What is of another kind went, and something else came.
-    let kind = |node: Option<&Node>| node.map(|node| node.directory);
-    let (o_here, t_here) = (
-        o.filter(|_| kind(o) == kind(b)),
-        t.filter(|_| kind(t) == kind(b)),
-    );
-    let (o_new, t_new) = (
-        o.filter(|_| kind(o) != kind(b)),
-        t.filter(|_| kind(t) != kind(b)),
-    );
-    let kept = match (b, o_here, t_here) {
-        (None, ..) | (Some(_), None, None) => None,
-        (Some(b), None, Some(one)) | (Some(b), Some(one), None) if one == b => None,
-        (Some(_), None, Some(_)) | (Some(_), Some(_), None) => return Err(Conflict),
-        (Some(b), Some(o), Some(t)) => Some(Node {
-            directory: b.directory,
-            perm: value(&b.perm, &o.perm, &t.perm)?,
-            contents: value(&b.contents, &o.contents, &t.contents)?,
-        }),
-    };
-    let added = match (o_new, t_new) {
-        (Some(o), Some(t)) if o.directory != t.directory || o.contents != t.contents => {
-            return Err(Conflict);
-        }
-        (_, Some(t)) => Some(t.clone()),
-        (o, None) => o.cloned(),
-    };
-    match (kept, added) {
-        (Some(_), Some(_)) => Err(Conflict),
-        (kept, added) => Ok(kept.or(added)),
-    }
-}
-
-fn value<T: PartialEq + Clone>(b: &T, o: &T, t: &T) -> Result<T, Conflict> {
-    if o == b || o == t {
-        Ok(t.clone())
-    } else if t == b {
-        Ok(o.clone())
-    } else {
-        Err(Conflict)
-    }
-}
-
-fn merge_trees(b: &Tree, o: &Tree, t: &Tree) -> Result<Tree, Conflict> {
-    let mut merged = Tree::new();
-    let paths = b.keys().chain(o.keys()).chain(t.keys());
-    for path in paths {
-        if let Some(node) = merge(b.get(path), o.get(path), t.get(path))? {
-            merged.insert(path.clone(), node);
-        }
-    }
-    for path in merged.keys() {
-        if let Some((parent, _)) = path.rsplit_once('/')
-            && !merged.get(parent).is_some_and(|node| node.directory)
-        {
-            return Err(Conflict);
-        }
-    }
-    Ok(merged)
-}
 
 /// Three sequences: what both begin with, and what each does.
 #[derive(Clone, Debug)]
@@ -352,6 +58,26 @@ fn case(renames: bool) -> impl Strategy<Value = Case> {
         theirs,
         open,
     })
+}
+
+/// Both sides rename and link, each in a directory of its own.
+fn apart() -> impl Strategy<Value = Case> {
+    let all = |op: BoxedStrategy<Op>, count| prop::collection::vec(op, 0..count);
+    (
+        all(op(false), 40),
+        all(op(true), 10),
+        all(op(true), 10),
+        any::<bool>(),
+    )
+        .prop_map(|(base, ours, theirs, open)| Case {
+            base,
+            ours: ours.iter().map(|op| within(op, &[3, 4, 5, 6, 7])).collect(),
+            theirs: theirs
+                .iter()
+                .map(|op| within(op, &[9, 10, 11, 13, 14, 15]))
+                .collect(),
+            open,
+        })
 }
 
 struct World {
@@ -482,11 +208,26 @@ fn with_renames(case: &Case) -> Result<bool, TestCaseError> {
     Ok(true)
 }
 
+/// Each side has what it did in its own directory.
+fn side_by_side(case: &Case) -> Result<bool, TestCaseError> {
+    let (world, _, ours, theirs) = World::new(case);
+    let report = world.store.land("w", None, &options()).unwrap();
+    prop_assert!(report.conflicts.is_empty(), "{:?}", report.conflicts);
+    let here = |path: &String| path.starts_with("d/");
+    let mut expected: Tree = theirs.clone();
+    expected.retain(|path, _| !here(path));
+    let of_ours = ours.iter().filter(|(path, _)| here(path));
+    expected.extend(of_ours.map(|(path, node)| (path.clone(), node.clone())));
+    prop_assert_eq!(&world.now(), &expected);
+    after(&world, &report, &theirs)?;
+    Ok(report.landed)
+}
+
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
-fn run(renames: bool, check: fn(&Case) -> Result<bool, TestCaseError>) {
+fn run(cases_of: BoxedStrategy<Case>, check: fn(&Case) -> Result<bool, TestCaseError>) {
     let seed = number("FLOE_MODEL_SEED").unwrap_or_else(|| getrandom::u64().unwrap());
     let long = std::env::var_os("FLOE_TEST_LONG").is_some_and(|value| value == "1");
     let cases = number("FLOE_MODEL_CASES").and_then(|cases| u32::try_from(cases).ok());
@@ -504,7 +245,7 @@ fn run(renames: bool, check: fn(&Case) -> Result<bool, TestCaseError>) {
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
     let mut runner = TestRunner::new_with_rng(config, rng);
     let landed = std::cell::Cell::new(0);
-    let result = runner.run(&case(renames), |case| {
+    let result = runner.run(&cases_of, |case| {
         landed.set(landed.get() + u32::from(check(&case)?));
         Ok(())
     });
@@ -517,12 +258,17 @@ fn run(renames: bool, check: fn(&Case) -> Result<bool, TestCaseError>) {
 
 #[test]
 fn without_renames_a_landing_is_a_merge_by_paths() {
-    run(false, by_path);
+    run(case(false).boxed(), by_path);
 }
 
 #[test]
 fn renames_land_on_what_is_unchanged_and_never_break_anything() {
-    run(true, with_renames);
+    run(case(true).boxed(), with_renames);
+}
+
+#[test]
+fn renames_of_both_sides_land_beside_each_other() {
+    run(apart().boxed(), side_by_side);
 }
 
 #[test]

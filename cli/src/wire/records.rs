@@ -135,7 +135,7 @@ pub struct Snapshot {
     pub message: Option<String>,
     /// The labels kept with it.
     pub labels: BTreeMap<String, String>,
-    /// Why Floe took it by itself: `fork` or `rollback`; absent if somebody asked for it.
+    /// Why Floe took it by itself: `fork`, `rollback` or `land`; absent if somebody asked for it.
     pub automatic: Option<String>,
     /// Its frozen layer.
     pub layer: u64,
