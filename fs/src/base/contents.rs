@@ -37,13 +37,14 @@ impl StillTheSame for Guard {
     }
 }
 
-/// Gives the objects directory what is not in it.
-pub(crate) struct HostFiles(pub(crate) Arc<Bases>);
+/// Gives the objects directory what is not in it. Weak: the catalog, which bases hold, holds the
+/// objects itself.
+pub(crate) struct HostFiles(pub(crate) Weak<Bases>);
 
 impl HostObjects for HostFiles {
     fn open(&self, object: ObjectId) -> Result<Option<Guarded>, ContentsError> {
-        match host_inode(object) {
-            Some(ino) => self.0.open_file(ino),
+        match host_inode(object).zip(self.0.upgrade()) {
+            Some((ino, bases)) => bases.open_file(ino),
             None => Ok(None),
         }
     }

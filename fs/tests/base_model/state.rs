@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::host::{Host, HostKind, HostPath};
+use super::host::{Host, HostKind, HostNode, HostPath};
 
 /// A file or directory of a workspace, the same in all of them.
 pub type Id = u64;
@@ -13,6 +13,15 @@ pub const ROOT: Id = 0;
 /// Reading would need what the host does not have any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stale;
+
+/// Whether contents can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Access {
+    No,
+    /// If it was opened before: it is what it was, but not where it was.
+    Maybe,
+    Yes,
+}
 
 /// What was seen of the host.
 #[derive(Clone, Debug)]
@@ -24,8 +33,8 @@ pub struct Seen {
     pub kind: HostKind,
     /// A directory's names, once somebody looked into it.
     pub entries: Option<BTreeMap<String, Id>>,
-    /// A file's contents are in the store.
-    pub adopted: bool,
+    /// Whether a file's contents are in the store.
+    pub adopted: Access,
 }
 
 /// The base that all workspaces share.
@@ -43,7 +52,7 @@ impl Base {
             links: 1,
             kind: HostKind::Dir,
             entries: None,
-            adopted: false,
+            adopted: Access::No,
         };
         Self {
             seen: BTreeMap::from([(ROOT, root)]),
@@ -83,7 +92,7 @@ impl Base {
                     links: node.links,
                     kind: node.kind.clone(),
                     entries: None,
-                    adopted: false,
+                    adopted: Access::No,
                 };
                 self.seen.insert(id, seen);
                 id
@@ -95,13 +104,19 @@ impl Base {
     }
 
     /// Whether a file's contents can be read now.
-    pub fn is_readable(&self, host: &Host, id: Id) -> bool {
+    pub fn access(&self, host: &Host, id: Id) -> Access {
         let seen = &self.seen[&id];
-        let empty = seen.kind == HostKind::File(Vec::new());
+        let same = |node: &HostNode| node.stamp == seen.stamp;
         let there = host.at(&seen.path);
-        empty
-            || seen.adopted
-            || there.is_some_and(|(id, node)| id == seen.host && node.stamp == seen.stamp)
+        if seen.kind == HostKind::File(Vec::new())
+            || there.is_some_and(|(id, node)| id == seen.host && same(node))
+        {
+            Access::Yes
+        } else if host.nodes.get(&seen.host).is_some_and(same) {
+            seen.adopted.max(Access::Maybe)
+        } else {
+            seen.adopted
+        }
     }
 }
 
@@ -178,15 +193,16 @@ impl State {
     /// A file's contents, and whether reading them may fail nonetheless.
     pub fn bytes(&self, base: &Base, host: &Host, id: Id) -> Result<(Vec<u8>, bool), Stale> {
         if let Some((Changed::Bytes { bytes, partly }, _)) = self.nodes.get(&id) {
-            return Ok((bytes.clone(), *partly && !base.is_readable(host, id)));
+            let may_fail = *partly && base.access(host, id) != Access::Yes;
+            return Ok((bytes.clone(), may_fail));
         }
         let HostKind::File(bytes) = &base.seen[&id].kind else {
             panic!("{id} is no file");
         };
-        if base.is_readable(host, id) {
-            Ok((bytes.clone(), false))
-        } else {
-            Err(Stale)
+        match base.access(host, id) {
+            Access::Yes => Ok((bytes.clone(), false)),
+            Access::Maybe => Ok((bytes.clone(), true)),
+            Access::No => Err(Stale),
         }
     }
 
