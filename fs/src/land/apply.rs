@@ -218,12 +218,13 @@ impl Writer<'_> {
                 row.attr.blocks = size.div_ceil(512);
             }
             before => {
-                let mut changed = vec![0..BLOCK_END];
+                let whole = 0..BLOCK_END;
+                let mut changed = Vec::from([whole.clone()]);
                 let mut partly = false;
                 if before == ContentKind::Extents {
                     let old = Contents::load(self.queries, self.theirs, ino, row)?;
                     if let Some(runs) = contents.unshared_with(&old) {
-                        partly = runs != changed;
+                        partly = *runs != [whole];
                         changed = runs;
                     }
                 }

@@ -11,6 +11,9 @@ use crate::change::Name;
 /// Extended attributes.
 pub(super) type Xattrs = BTreeMap<Name, Arc<[u8]>>;
 
+/// Extended attributes to set, and to remove.
+pub(crate) type XattrChanges = BTreeMap<Name, Option<Arc<[u8]>>>;
+
 /// Both sides changed one thing, differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Conflict;
@@ -42,8 +45,8 @@ pub(super) fn xattrs(
     base: &Xattrs,
     ours: &Xattrs,
     theirs: &Xattrs,
-) -> Result<BTreeMap<Name, Option<Arc<[u8]>>>, Conflict> {
-    let mut changes = BTreeMap::new();
+) -> Result<XattrChanges, Conflict> {
+    let mut changes = XattrChanges::new();
     for name in base.keys().chain(ours.keys()) {
         let (b, o, t) = (base.get(name), ours.get(name), theirs.get(name));
         let merged = value(b, o, t)?;

@@ -1,10 +1,10 @@
 //! What becomes of each file that ours changed: names, contents and attributes, each by themselves.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::merge;
+use super::merge::{self, XattrChanges};
 use super::place;
 use super::trio::{Id, Trio};
 use super::{LandConflict, LandEntry, LandError};
@@ -50,7 +50,7 @@ pub(crate) struct Step {
     /// New attributes.
     pub(crate) attr: Option<Attr>,
     /// Extended attributes to set and remove.
-    pub(crate) xattrs: BTreeMap<Name, Option<Arc<[u8]>>>,
+    pub(crate) xattrs: XattrChanges,
 }
 
 impl Step {
@@ -384,7 +384,7 @@ pub(super) fn step(ino: Ino, theirs: Option<&Rc<Known>>, ours: Option<&Rc<Known>
         add: BTreeSet::new(),
         bytes: None,
         attr: None,
-        xattrs: BTreeMap::new(),
+        xattrs: XattrChanges::new(),
     }
 }
 
