@@ -200,6 +200,19 @@ fn several_forks_land_one_after_another_and_are_named_where_they_conflict() {
         "of w, later"
     );
     assert!(theirs.join("dir/third").exists() && !theirs.join("dir/second").exists());
+    // So do those of a fork that was made when that had landed, and on a fork of what has it.
+    store.ok(["fork", "w", "late"]);
+    store.ok(["fork", "t", "copy"]);
+    fs::write(store.mount("late").join("kept"), "of late").unwrap();
+    for onto in ["copy", "t"] {
+        store.ok(["land", "late", "--onto", onto]);
+    }
+    assert_eq!(fs::read_to_string(theirs.join("kept")).unwrap(), "of late");
+    // And what it was landed on lands back.
+    fs::write(theirs.join("kept"), "of t").unwrap();
+    store.ok(["land", "t", "--onto", "w"]);
+    assert_eq!(fs::read_to_string(ours.join("kept")).unwrap(), "of t");
+    store.ok(["check"]);
     store.fails(2, ["land", "t"]);
     store.fails(2, ["land", "w", "--onto", "w"]);
     store.ok(["ws", "create", "other"]);

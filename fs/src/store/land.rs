@@ -9,7 +9,7 @@ use super::snapshots::new_spec;
 use super::types::{SnapshotOptions, WorkspaceInfo};
 use super::{SnapshotError, Store};
 use crate::attr::Timestamp;
-use crate::catalog::{CatalogError, EventRecord, Pinned, WorkspaceRecord};
+use crate::catalog::{CatalogError, Pinned, WorkspaceRecord};
 use crate::change::{EventRow, Row};
 use crate::engine::{FreezeError, SnapshotSpec, Swapped, finish, land_closed};
 use crate::id::{Ino, LayerId, SnapshotId, WorkspaceId};
@@ -30,7 +30,6 @@ struct Source {
     layer: LayerId,
     /// None if it is only looked at.
     snapshot: Option<SnapshotId>,
-    events: Vec<EventRecord>,
 }
 
 impl Store {
@@ -114,7 +113,6 @@ impl Store {
             let taken = self.snapshot_locked(record, control, &options, Some("land"), started)?;
             Ok((record.clone(), Some(taken)))
         })?;
-        let events = self.core.catalog.events_of(record.id, None)?;
         let (layer, snapshot) = match (snapshot, &record.parent) {
             (Some(taken), _) => (taken.layer, Some(taken.id)),
             (None, Some(parent)) if !dry_run => {
@@ -127,7 +125,6 @@ impl Store {
             workspace: record,
             layer,
             snapshot,
-            events,
         })
     }
 }
@@ -251,40 +248,23 @@ impl Landing<'_> {
         })
     }
 
-    /// The state that both come from: where their layers part, or what landed whole before.
+    /// The state that both come from: where their layers part, or a later one that landed whole, is
+    /// below one of the two, and is in the other by that landing.
     fn base(&self, common: LayerId) -> Result<LayerId, LandError> {
         let (ours, theirs) = (
             self.lineage(self.source.layer)?,
             self.lineage(self.onto.layer)?,
         );
-        let catalog = &self.store.core.catalog;
-        let back = catalog.events_of(self.onto.id, None)?;
-        let ways = [
-            (&self.source.events, &self.onto.name, ours, theirs),
-            (&back, &self.source.workspace.name, theirs, ours),
-        ];
-        let mut base = common;
-        for (events, other, from, to) in ways {
-            for event in events.iter().filter(|event| event.kind == "land") {
-                let landed_in = event
-                    .message
-                    .as_deref()
-                    .and_then(|message| layer(message, WHOLE));
-                let there = event.other.as_ref().is_some_and(|one| one.name == *other);
-                let (Some(landed_in), Some(id), true) = (landed_in, &event.snapshot, there) else {
-                    continue;
-                };
-                if !to.contains(landed_in) {
-                    // Undone since.
-                    continue;
-                }
-                let snapshot = self.store.find_snapshot(id.as_str())?;
-                if from.contains(snapshot.layer) {
-                    base = base.max(snapshot.layer);
-                }
-            }
-        }
-        Ok(base)
+        let landings = self.store.core.catalog.landings()?;
+        let both_have = |source: LayerId, landed_in: LayerId| {
+            (ours.contains(source) && theirs.contains(landed_in))
+                || (theirs.contains(source) && ours.contains(landed_in))
+        };
+        let later = landings.iter().filter_map(|landing| {
+            let landed_in = layer(&landing.message, WHOLE)?;
+            both_have(landing.source, landed_in).then_some(landing.source)
+        });
+        Ok(later.max().map_or(common, |later| later.max(common)))
     }
 
     fn plan(&self, pinned: &Pinned) -> Result<Plan, LandError> {
