@@ -391,14 +391,9 @@ impl Store {
             // On a full disk, for example. It only takes longer the next time.
             warn!(%error, "the log of the catalog stays as it is");
         }
-        // Objects know of the catalog, by way of files of the host: whole references both ways would
-        // keep either of them for ever.
-        let before = Arc::downgrade(&objects);
+        let before = objects.clone();
         catalog
-            .start_checkpoints(Arc::new(move || match before.upgrade() {
-                Some(objects) => objects.sync_inherited(true),
-                None => Ok(()),
-            }))
+            .start_checkpoints(Arc::new(move || before.sync_inherited(true)))
             .map_err(catalog_error)?;
         let numbers = Numbers::open(&catalog, last).map_err(catalog_error)?;
         let bases = Arc::new(bases(&dir, &catalog)?);
