@@ -36,6 +36,7 @@ mod elapsed;
 mod engine;
 mod fault;
 pub mod id;
+mod land;
 mod layers;
 mod lock;
 mod private;
@@ -51,6 +52,7 @@ pub use diff::{
     DiffEntry, DiffError, DiffOptions, DiffSide, FileChange, FileDiff, FileVersion, TEXT_MAX,
 };
 pub use engine::{Attachment, FreezeError, View, ViewTarget};
+pub use land::{LandConflict, LandEntry, LandError, LandOptions, LandReport};
 pub use layers::TreeError;
 pub use store::{
     AdoptError, AdoptProgress, AdoptReport, BaseDir, BaseError, BaseInfo, BaseState, BuildError,

@@ -8,6 +8,7 @@ pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod fork;
 mod here;
+pub(crate) mod land;
 pub(crate) mod log;
 pub(crate) mod man;
 pub(crate) mod mount;
@@ -59,6 +60,7 @@ Examples:
   floe fork web try --count 3 --mount       three copies to break
   floe rollback web green                   back to the snapshot, in place
   floe diff web/green web                   what was changed since
+  floe land try                             merge a fork's changes into what it was forked from
 
 Environment:
   FLOE_STORE     the store, as --store
@@ -133,8 +135,9 @@ pub(crate) enum Command {
     Snapshot(snapshot::Snapshot),
     Fork(fork::Fork),
     Rollback(rollback::Rollback),
-    Log(log::Log),
     Diff(diff::Diff),
+    Land(land::Land),
+    Log(log::Log),
     /// Snapshots: list, show, tree
     #[command(subcommand)]
     Snap(snap::Snap),
@@ -172,8 +175,9 @@ impl Command {
             Self::Snapshot(command) => command.run(context),
             Self::Fork(command) => command.run(context),
             Self::Rollback(command) => command.run(context),
-            Self::Log(command) => command.run(context),
             Self::Diff(command) => command.run(context),
+            Self::Land(command) => command.run(context),
+            Self::Log(command) => command.run(context),
             Self::Snap(command) => command.run(context),
             Self::Daemon(command) => return command.run(context),
             Self::Store(command) => command.run(context),

@@ -3,8 +3,8 @@
 use floe_fs::dispatch::fuser::MountError;
 use floe_fs::id::NameError;
 use floe_fs::{
-    AdoptError, BaseError, CatalogError, DiffError, FindError, ForkError, ImportError, LogError,
-    OpenError, RollbackError, SnapshotError, WorkspaceError,
+    AdoptError, BaseError, CatalogError, DiffError, FindError, ForkError, ImportError, LandError,
+    LogError, OpenError, RollbackError, SnapshotError, WorkspaceError,
 };
 
 use super::{ApiError, ErrorKind, shell_word};
@@ -202,6 +202,28 @@ impl From<DiffError> for ApiError {
             DiffError::Settle { .. } | DiffError::Host { .. } | DiffError::Contents(_) => {
                 made(ErrorKind::Failed)
             }
+        }
+    }
+}
+
+impl From<LandError> for ApiError {
+    fn from(error: LandError) -> Self {
+        let made = |kind| Self::from_error(kind, &error);
+        match error {
+            LandError::Workspace(inner) => inner.into(),
+            LandError::Find(inner) => inner.into(),
+            LandError::Snapshot(inner) => inner.into(),
+            LandError::Catalog(inner) => inner.into(),
+            LandError::NoTarget { .. } => {
+                made(ErrorKind::Usage).hint("say where it should land with --onto")
+            }
+            LandError::Itself { .. } => made(ErrorKind::Usage),
+            LandError::NothingInCommon { .. } => made(ErrorKind::Usage)
+                .hint("only what comes from one workspace can be merged: see `floe snap tree`"),
+            LandError::TooDeep
+            | LandError::Freeze { .. }
+            | LandError::Contents(_)
+            | LandError::Operation(_) => made(ErrorKind::Failed),
         }
     }
 }

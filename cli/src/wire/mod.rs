@@ -31,7 +31,7 @@ pub use path::WirePath;
 use crate::error::ApiError;
 use records::{
     Adopted, BaseDir, Changed, Checked, DaemonStatus, Deleted, FileAt, FileLines, Forked, Imported,
-    LogEntry, Mounted, RolledBack, Snapshot, Stopping, Unmounted, Workspace,
+    Landed, LogEntry, Mounted, RolledBack, Snapshot, Stopping, Unmounted, Workspace,
 };
 
 /// The first line a daemon sends.
@@ -241,12 +241,18 @@ requests! {
         snapshot: String,
     }
 
-    /// Tells what happened to a workspace, newest first.
-    Log -> Vec<LogEntry> {
-        /// The workspace, or one that was deleted.
+    /// Merges what a workspace changed into another.
+    Land -> Landed {
+        /// The workspace whose changes are to land.
         workspace: String,
-        /// At most this many.
-        limit: Option<usize>,
+        /// The one to land on; absent for the one it was forked from.
+        onto: Option<String>,
+        /// Only say what would be done.
+        dry_run: bool,
+        /// Only these paths and what lies under them, from the root; absent for all.
+        only: Vec<WirePath>,
+        /// Take text that both changed for a conflict.
+        no_merge: bool,
     }
 
     /// Asks what differs between two states.
@@ -271,6 +277,14 @@ requests! {
         new: Option<FileAt>,
         /// Answer with hunks, not only with counts.
         hunks: bool,
+    }
+
+    /// Tells what happened to a workspace, newest first.
+    Log -> Vec<LogEntry> {
+        /// The workspace, or one that was deleted.
+        workspace: String,
+        /// At most this many.
+        limit: Option<usize>,
     }
 
     /// Lists snapshots, newest first.

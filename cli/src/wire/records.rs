@@ -10,7 +10,7 @@ use floe_fs::{
 use serde::{Deserialize, Serialize};
 
 use super::WirePath;
-pub use super::changes::{Changed, FileAt, FileLines, Version};
+pub use super::changes::{Changed, Conflicting, FileAt, FileLines, Landed, LandedFile, Version};
 
 /// A workspace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -139,7 +139,7 @@ pub struct Snapshot {
     pub message: Option<String>,
     /// The labels kept with it.
     pub labels: BTreeMap<String, String>,
-    /// Why Floe took it by itself: `fork` or `rollback`; absent if somebody asked for it.
+    /// Why Floe took it by itself: `fork`, `rollback` or `land`; absent if somebody asked for it.
     pub automatic: Option<String>,
     /// Its frozen layer.
     pub layer: u64,

@@ -16,6 +16,7 @@ mod checkpoint;
 mod connect;
 mod error;
 mod history;
+mod landings;
 mod lists;
 mod pinned;
 mod query;

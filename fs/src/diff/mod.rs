@@ -9,11 +9,11 @@
 //! All that the catalog says is read at one state of it. Bytes of a live layer are not held still
 //! meanwhile: a file that is written while it is compared is taken as one of its two states.
 
-mod contents;
-mod entry;
+pub(crate) mod contents;
+pub(crate) mod entry;
 mod pair;
-mod side;
-mod text;
+pub(crate) mod side;
+pub(crate) mod text;
 
 use std::collections::HashSet;
 
@@ -426,7 +426,8 @@ fn each_file(
     while let Some(directory) = below.pop() {
         enter(&directory)?;
         let directory = directory.ino;
-        for ino in new.children(directory)? {
+        for (_, entry) in new.entries(directory)? {
+            let ino = entry.ino;
             if seen.contains(&ino) {
                 continue;
             }

@@ -19,6 +19,7 @@ mod dispatch;
 mod files;
 mod freeze;
 mod kernel;
+mod land;
 mod left;
 mod listing;
 mod locked;
@@ -36,6 +37,7 @@ pub use self::freeze::FreezeError;
 pub(crate) use self::freeze::{SnapshotSpec, finish, freeze_closed, now_ns};
 pub use self::kernel::Attachment;
 use self::kernel::{KernelRefs, Transports};
+pub(crate) use self::land::{Swapped, land_closed};
 use self::left::Left;
 use self::locked::Locked;
 use self::node::{Node, NodeCache, NodeState};
@@ -70,6 +72,8 @@ pub struct View {
     left: Left,
     /// The directories of the host that it stands on stay open.
     held: Mutex<{ rank::LEAF }, Option<Arc<Held>>>,
+    /// Mutations begun so far.
+    begun: AtomicU64,
 }
 
 /// What a view shows.
@@ -114,6 +118,7 @@ impl View {
             transports: Transports::default(),
             left: Left::default(),
             held: Mutex::default(),
+            begun: AtomicU64::new(0),
         })
     }
 
@@ -154,6 +159,7 @@ impl View {
         if self.closed.load(Ordering::Acquire) {
             return Err(OpError::Closed);
         }
+        self.begun.fetch_add(1, Ordering::Relaxed);
         let epoch = self.epoch();
         Ok(Mutation {
             view: self,

@@ -115,7 +115,7 @@ pub struct SnapshotInfo {
     pub durable: bool,
     /// What it can bring back.
     pub fidelity: Fidelity,
-    /// Why Floe took it by itself: `fork` or `rollback`.
+    /// Why Floe took it by itself: `fork`, `rollback` or `land`.
     pub automatic: Option<String>,
     /// Its frozen layer.
     pub layer: LayerId,
