@@ -34,6 +34,7 @@ mod elapsed;
 mod engine;
 mod fault;
 pub mod id;
+mod land;
 mod layers;
 mod lock;
 mod private;
@@ -45,6 +46,10 @@ pub use catalog::CatalogError;
 pub use check::{CheckReport, Problem, Table};
 pub use contents::ContentsError;
 pub use engine::{Attachment, FreezeError, View, ViewTarget};
+pub use land::host::{
+    Guard, HostChange, HostConflict, HostLandError, HostPart, HostPlan, HostReport, Meta, NewKind,
+    NewThing, Ours, Source, Theirs,
+};
 pub use layers::TreeError;
 pub use store::{
     BuildError, Builder, Fidelity, FindError, ForkError, ForkSource, ImportError, ImportProgress,
