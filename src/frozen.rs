@@ -2,9 +2,10 @@
 //! daemon nor mount nor engine is asked, so none of them can hide a change.
 //!
 //! A layer is known by a hash over its row, its rows in every table of versions, and the bytes of
-//! its objects (docs/format.md). None of that may change once it is frozen.
+//! its objects (docs/format.md). None of that may change once it is frozen. To a base over directories
+//! of the host rows are added when somebody looks; those that it has may not change either.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -22,9 +23,51 @@ const BLOCK: usize = 4096;
 /// Tables whose rows belong to layers.
 const TABLES: [&str; 6] = ["dentry", "extent", "inline", "inode", "object", "xattr"];
 
+/// What a layer held.
+#[derive(Clone, Debug)]
+enum Held {
+    /// A hash over everything.
+    All(Hash),
+    /// Of a base over directories of the host: hashes of its rows.
+    Rows(HashSet<Hash>),
+}
+
+impl Held {
+    fn still(&self, now: &Self) -> bool {
+        match (self, now) {
+            (Self::All(before), Self::All(now)) => before == now,
+            (Self::Rows(before), Self::Rows(now)) => before.is_subset(now),
+            _ => false,
+        }
+    }
+}
+
+/// What is hashed of a layer.
+enum Hashing {
+    All(Box<Hasher>),
+    Rows(HashSet<Hash>),
+}
+
+impl Hashing {
+    fn add(
+        &mut self,
+        hash: impl FnOnce(&mut Hasher) -> rusqlite::Result<()>,
+    ) -> rusqlite::Result<()> {
+        match self {
+            Self::All(hasher) => hash(hasher),
+            Self::Rows(rows) => {
+                let mut hasher = Hasher::new();
+                hash(&mut hasher)?;
+                rows.insert(hasher.finalize());
+                Ok(())
+            }
+        }
+    }
+}
+
 /// Hashes by layer.
 #[derive(Clone, Debug, Default)]
-pub struct FrozenLayers(BTreeMap<i64, Hash>);
+pub struct FrozenLayers(BTreeMap<i64, Held>);
 
 impl FrozenLayers {
     /// Reads the layers that were frozen since.
@@ -45,31 +88,43 @@ impl FrozenLayers {
         let found = read(store, |layer| self.0.contains_key(&layer));
         let changed = found
             .into_iter()
-            .filter(|(layer, hash)| self.0.get(layer) != Some(hash));
+            .filter(|(layer, now)| !self.0.get(layer).is_some_and(|held| held.still(now)));
         changed.map(|(layer, _)| layer).collect()
     }
 }
 
-fn read(store: &Path, wanted: impl Fn(i64) -> bool) -> BTreeMap<i64, Hash> {
+fn read(store: &Path, wanted: impl Fn(i64) -> bool) -> BTreeMap<i64, Held> {
     read_layers(store, wanted).expect("the catalog of the store, as docs/format.md describes it")
 }
 
 fn read_layers(
     store: &Path,
     wanted: impl Fn(i64) -> bool,
-) -> rusqlite::Result<BTreeMap<i64, Hash>> {
+) -> rusqlite::Result<BTreeMap<i64, Held>> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let catalog = Connection::open_with_flags(store.join("catalog.db"), flags)?;
     catalog.busy_timeout(Duration::from_secs(10))?;
     // One transaction: everything is of one moment.
     catalog.execute_batch("BEGIN")?;
-    let mut layers: BTreeMap<i64, Hasher> = BTreeMap::new();
+    let mut bases = HashSet::new();
+    each(&catalog, "SELECT layer FROM base", |_, layer| {
+        bases.insert(layer);
+        Ok(())
+    })?;
+    let mut layers: BTreeMap<i64, Hashing> = BTreeMap::new();
     each(
         &catalog,
         "SELECT id AS layer, * FROM layer WHERE state = 1",
         |row, layer| {
             if wanted(layer) {
-                add(layers.entry(layer).or_default(), "layer", row)?;
+                let hashing = layers.entry(layer).or_insert_with(|| {
+                    if bases.contains(&layer) {
+                        Hashing::Rows(HashSet::new())
+                    } else {
+                        Hashing::All(Box::default())
+                    }
+                });
+                hashing.add(|hasher| add(hasher, "layer", row))?;
             }
             Ok(())
         },
@@ -79,19 +134,27 @@ fn read_layers(
     }
     for table in TABLES {
         each(&catalog, &format!("SELECT * FROM {table}"), |row, layer| {
-            let Some(hasher) = layers.get_mut(&layer) else {
+            let Some(hashing) = layers.get_mut(&layer) else {
                 return Ok(());
             };
-            add(hasher, table, row)?;
-            if table == "object" {
-                add_object(hasher, store, row.get("id")?);
-            }
-            Ok(())
+            hashing.add(|hasher| {
+                add(hasher, table, row)?;
+                if table == "object" {
+                    add_object(hasher, store, row.get("id")?);
+                }
+                Ok(())
+            })
         })?;
     }
     let hashes = layers.into_iter();
     Ok(hashes
-        .map(|(layer, hasher)| (layer, hasher.finalize()))
+        .map(|(layer, hashing)| {
+            let held = match hashing {
+                Hashing::All(hasher) => Held::All(hasher.finalize()),
+                Hashing::Rows(rows) => Held::Rows(rows),
+            };
+            (layer, held)
+        })
         .collect())
 }
 

@@ -62,6 +62,11 @@ fn depth() {
 }
 
 #[test]
+fn diff() {
+    is_sound("diff");
+}
+
+#[test]
 fn copy_up() {
     is_sound("copy-up");
 }

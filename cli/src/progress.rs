@@ -11,19 +11,21 @@ use crate::wire::Progress;
 const SILENCE: Duration = Duration::from_millis(250);
 const DRAWS_PER_SECOND: u8 = 15;
 
-/// Shows how far an import is. Dropping it wipes the line.
+/// Shows how far an import or an adoption is. Dropping it wipes the line.
 pub struct ImportBar {
+    doing: &'static str,
     wanted: bool,
     started: Instant,
     bar: Option<ProgressBar>,
 }
 
 impl ImportBar {
-    /// A bar that is drawn only if `wanted` and stderr is a terminal.
+    /// A bar that says what is being done and is drawn only if `wanted` and stderr is a terminal.
     #[must_use]
-    pub fn new(wanted: bool) -> Self {
+    pub fn new(doing: &'static str, wanted: bool) -> Self {
         let wanted = wanted && std::io::stderr().is_terminal();
         Self {
+            doing,
             wanted,
             started: Instant::now(),
             bar: None,
@@ -35,9 +37,10 @@ impl ImportBar {
         if !self.wanted || self.started.elapsed() < SILENCE {
             return;
         }
+        let doing = self.doing;
         let bar = self.bar.get_or_insert_with(|| {
             let target = ProgressDrawTarget::stderr_with_hz(DRAWS_PER_SECOND);
-            ProgressBar::with_draw_target(None, target).with_style(style())
+            ProgressBar::with_draw_target(None, target).with_style(style(doing))
         });
         bar.set_message(message(progress));
     }
@@ -51,8 +54,8 @@ impl Drop for ImportBar {
     }
 }
 
-fn style() -> ProgressStyle {
-    ProgressStyle::with_template("importing {spinner} {msg}")
+fn style(doing: &str) -> ProgressStyle {
+    ProgressStyle::with_template(&format!("{doing} {{spinner}} {{msg}}"))
         .unwrap_or_else(|_| ProgressStyle::default_spinner())
 }
 

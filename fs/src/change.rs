@@ -6,6 +6,8 @@
 
 use std::sync::Arc;
 
+use serde::Serialize;
+
 use crate::attr::{Attr, Timestamp};
 use crate::id::{Ino, LayerId, ObjectId, SnapshotId, WorkspaceId};
 
@@ -101,6 +103,31 @@ pub enum HostState {
     InPlace = 0,
     /// A file whose contents are in the store; a directory whose names are in the catalog.
     Taken = 1,
+}
+
+/// How far directories of the host were taken in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[repr(u8)]
+pub enum BaseState {
+    /// As far as somebody looked; contents are on the host.
+    InPlace = 0,
+    /// Everything is in the store.
+    Adopted = 1,
+    /// Somebody asked for that, and it is not done yet.
+    Adopting = 2,
+}
+
+impl BaseState {
+    /// Reads the catalog's number.
+    pub(crate) fn from_code(code: u64) -> Option<Self> {
+        Some(match code {
+            0 => Self::InPlace,
+            1 => Self::Adopted,
+            2 => Self::Adopting,
+            _ => return None,
+        })
+    }
 }
 
 /// Something that happened to a workspace and that no other row tells.
@@ -274,8 +301,8 @@ pub enum Row {
         boot: String,
         exclude: String,
     },
-    /// Everything of the base is in the store from now on.
-    SetAdopted { layer: LayerId },
+    /// Says how far directories of the host were taken in.
+    SetBaseState { layer: LayerId, state: BaseState },
     /// Writes what an inode of a base layer stands for.
     PutHost {
         ino: Ino,

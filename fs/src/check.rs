@@ -27,8 +27,10 @@ use self::inodes::Inodes;
 use self::names::Names;
 use self::objects::Objects;
 use self::tree::{Layers, id};
+use crate::base::host_inode;
 use crate::catalog::CatalogError;
 use crate::catalog::check::{Inspection, LayerUse};
+use crate::change::HostState;
 use crate::core::Core;
 use crate::id::{Ino, LayerId, ObjectId};
 use crate::store::Store;
@@ -121,12 +123,26 @@ impl Store {
         let doomed: HashSet<ObjectId> = core.catalog.doomed_objects()?.into_iter().collect();
         for object in orphans {
             // An import commits many files at once; until then theirs have no rows.
-            let expected = core.catalog.has_object(object)? || doomed.contains(&object);
+            // So does an adoption.
+            let expected = core.catalog.has_object(object)?
+                || doomed.contains(&object)
+                || self.may_be_adopting(object)?;
             if !expected && !importing && exists(object) {
                 report.found(Problem::ObjectFileOrphan { object });
             }
         }
         Ok(())
+    }
+}
+
+impl Store {
+    /// Whether an object stands for a file of the host that may be taken in right now.
+    fn may_be_adopting(&self, object: ObjectId) -> Result<bool, CatalogError> {
+        let Some(ino) = host_inode(object) else {
+            return Ok(false);
+        };
+        let of = self.core.catalog.host(ino)?;
+        Ok(of.iter().any(|(_, row)| row.state == HostState::InPlace))
     }
 }
 
@@ -146,10 +162,19 @@ fn check_catalog(
     let mut names = Names::new(&layers, report, next_ino);
     catalog.names(&mut |parent, name, versions| names.visit(parent, name, versions))?;
     let events = names.finish();
+    for (number, layer, contents) in catalog.wrong_hosts()? {
+        let (layer, ino) = (id(layer), ino(number));
+        report.found(if contents {
+            Problem::HostContents { layer, ino }
+        } else {
+            Problem::Host { layer, ino }
+        });
+    }
     let (objects, doomed) = catalog.objects()?;
     let next_object = catalog.counter("next_object")?;
     let objects = Objects::new(&objects, doomed, next_object, report);
-    let mut inodes = Inodes::new(&layers, report, events, next_ino, open, objects);
+    let bases = catalog.bases()?.into_iter().collect();
+    let mut inodes = Inodes::new(&layers, report, events, next_ino, open, bases, objects);
     catalog.inodes(&mut |rows| inodes.visit(&rows))?;
     Ok(inodes.finish())
 }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crossbeam_channel::Sender;
 
+use crate::base::Bases;
 use crate::catalog::{CatalogError, SharedCatalog};
 use crate::change::{Change, Row};
 use crate::contents::Objects;
@@ -50,6 +51,8 @@ pub(crate) struct Core {
     pub(crate) dir: PathBuf,
     pub(crate) catalog: SharedCatalog,
     pub(crate) objects: Arc<Objects>,
+    /// Bases over directories of the host.
+    pub(crate) bases: Arc<Bases>,
     pub(crate) layers: SharedLayers,
     pub(crate) numbers: Numbers,
     /// Held for reading from the marking of inherited bytes to the commit that refers to them, for

@@ -114,9 +114,57 @@ impl LayerTree {
         node.id == candidate && candidate.0 != 0
     }
 
+    /// The base that the layer at position `at` stands on. O(log depth).
+    fn base(&self, at: u32) -> LayerId {
+        let mut node = self.node(at);
+        while node.parent != 0 {
+            node = self.node(if node.jump == 0 {
+                node.parent
+            } else {
+                node.jump
+            });
+        }
+        node.id
+    }
+
     fn node(&self, at: u32) -> Node {
         self.nodes[at as usize]
     }
+
+    /// See [`SharedLayers::parting`].
+    fn parting(&self, a: LayerId, b: LayerId) -> Option<Parting> {
+        let (mut a, mut b) = (
+            self.node(*self.index.get(&a)?),
+            self.node(*self.index.get(&b)?),
+        );
+        let (mut from_a, mut from_b) = (Vec::new(), Vec::new());
+        while a.id != b.id {
+            let (node, path) = if a.id > b.id {
+                (&mut a, &mut from_a)
+            } else {
+                (&mut b, &mut from_b)
+            };
+            path.push(node.id);
+            *node = self.node(node.parent);
+        }
+        let common = a.id;
+        (common.0 != 0).then_some(Parting {
+            common,
+            from_a,
+            from_b,
+        })
+    }
+}
+
+/// Where two layers part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parting {
+    /// The nearest layer that both have as an ancestor, or are.
+    pub common: LayerId,
+    /// From one of the two up to the common layer, without that.
+    pub from_a: Vec<LayerId>,
+    /// From the other.
+    pub from_b: Vec<LayerId>,
 }
 
 /// The layer tree of an open store. Its lock is held for single steps only, never across a query,
@@ -131,6 +179,13 @@ impl SharedLayers {
     /// [`TreeError`].
     pub fn add(&self, id: LayerId, parent: Option<LayerId>) -> Result<(), TreeError> {
         self.0.write().add(id, parent)
+    }
+
+    /// Where two layers part; `None` when they have nothing in common, or one is unknown. The cost is
+    /// that of the layers in between.
+    #[must_use]
+    pub fn parting(&self, a: LayerId, b: LayerId) -> Option<Parting> {
+        self.0.read().parting(a, b)
     }
 
     /// The path from `layer` to its base, for asking what is visible there; `None` for an unknown
@@ -159,6 +214,12 @@ impl Lineage<'_> {
     #[must_use]
     pub fn layer(&self) -> LayerId {
         self.layer
+    }
+
+    /// The base at the upper end. O(log depth).
+    #[must_use]
+    pub fn base(&self) -> LayerId {
+        self.tree.0.read().base(self.at)
     }
 
     /// Whether `candidate` is this layer or one of its ancestors. O(log depth).
@@ -202,6 +263,21 @@ mod tests {
                     prop_assert_eq!(tree.contains(at, candidate), ancestors.contains(&candidate));
                 }
                 prop_assert_eq!(tree.node(at).depth as usize, ancestors.len());
+                for &(other, _) in &up {
+                    let found = tree.parting(layer, other);
+                    let Some(parting) = found else {
+                        let at = tree.index[&other];
+                        prop_assert!(!ancestors.iter().any(|&up| tree.contains(at, up)));
+                        continue;
+                    };
+                    let (mut path, mut back) = (parting.from_a.clone(), parting.from_b.clone());
+                    path.push(parting.common);
+                    prop_assert!(ancestors.starts_with(&path));
+                    back.push(parting.common);
+                    prop_assert_eq!(back[0], other);
+                    prop_assert!(back[..back.len() - 1].iter().all(|up| !ancestors.contains(up)));
+                }
+                prop_assert_eq!(Some(&tree.base(at)), ancestors.last());
             }
         }
     }

@@ -24,11 +24,13 @@
 #![deny(unsafe_code)]
 
 pub mod attr;
+mod base;
 mod catalog;
 mod change;
 mod check;
 mod contents;
 mod core;
+mod diff;
 pub mod dispatch;
 mod elapsed;
 mod engine;
@@ -42,9 +44,13 @@ mod store;
 #[allow(unsafe_code)]
 mod sys;
 
+pub use base::ExcludeError;
 pub use catalog::CatalogError;
 pub use check::{CheckReport, Problem, Table};
 pub use contents::ContentsError;
+pub use diff::{
+    DiffEntry, DiffError, DiffOptions, DiffSide, FileChange, FileDiff, FileVersion, TEXT_MAX,
+};
 pub use engine::{Attachment, FreezeError, View, ViewTarget};
 pub use land::host::{
     Guard, HostChange, HostConflict, HostLandError, HostPart, HostPlan, HostReport, Meta, NewKind,
@@ -52,8 +58,9 @@ pub use land::host::{
 };
 pub use layers::TreeError;
 pub use store::{
-    BuildError, Builder, Fidelity, FindError, ForkError, ForkSource, ImportError, ImportProgress,
-    ImportReport, LogEntry, LogError, LogKind, MountRecord, MountTarget, NewContents, NewFile,
-    OpenError, RollbackError, RollbackReport, SnapshotError, SnapshotFilter, SnapshotInfo,
-    SnapshotOptions, Store, StoreInfo, WorkspaceError, WorkspaceInfo, Xattr,
+    AdoptError, AdoptProgress, AdoptReport, BaseDir, BaseError, BaseInfo, BaseState, BuildError,
+    Builder, Fidelity, FindError, ForkError, ForkSource, ImportError, ImportProgress, ImportReport,
+    LogEntry, LogError, LogKind, MountRecord, MountTarget, NewContents, NewFile, OpenError,
+    RollbackError, RollbackReport, SnapshotError, SnapshotFilter, SnapshotInfo, SnapshotOptions,
+    Store, StoreInfo, WorkspaceError, WorkspaceInfo, Xattr,
 };

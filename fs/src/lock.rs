@@ -23,16 +23,18 @@ pub(crate) mod rank {
     pub(crate) const NAMESPACE: u8 = 3;
     /// What is known of an inode. A thread may hold several.
     pub(crate) const NODE: u8 = 4;
+    /// A base that a directory of the host is taken into.
+    pub(crate) const TAKING: u8 = 5;
     /// Commits of bytes that moved: mutations read, a sync of the catalog writes.
-    pub(crate) const MOVING: u8 = 5;
+    pub(crate) const MOVING: u8 = 6;
     /// A counter whose numbers are reserved in the catalog.
-    pub(crate) const COUNTER: u8 = 6;
+    pub(crate) const COUNTER: u8 = 7;
     /// The catalog's connection for writing.
-    pub(crate) const WRITER: u8 = 7;
+    pub(crate) const WRITER: u8 = 8;
     /// One of its connections for reading.
-    pub(crate) const READER: u8 = 8;
+    pub(crate) const READER: u8 = 9;
     /// Whatever is held for a single step.
-    pub(crate) const LEAF: u8 = 9;
+    pub(crate) const LEAF: u8 = 10;
 }
 
 /// What a thread holds, by rank.
@@ -41,7 +43,7 @@ mod held {
     use std::cell::Cell;
 
     thread_local! {
-        static HELD: Cell<[u8; 10]> = const { Cell::new([0; 10]) };
+        static HELD: Cell<[u8; 11]> = const { Cell::new([0; 11]) };
     }
 
     /// A lock held by this thread.

@@ -14,6 +14,7 @@ mod cargo;
 pub mod conditions;
 mod copy_up;
 mod depth;
+mod diff;
 mod draw;
 mod error;
 mod fill;
@@ -58,6 +59,8 @@ pub enum Bench {
     Depth,
     /// Writing into large frozen files.
     CopyUp,
+    /// Finding what was changed, by size.
+    Diff,
 }
 
 /// What to measure, and where.
@@ -80,6 +83,7 @@ impl Bench {
             Self::Fork => fork::run(lab),
             Self::Depth => depth::run(lab),
             Self::CopyUp => copy_up::run(lab),
+            Self::Diff => diff::run(lab),
         }
     }
 }

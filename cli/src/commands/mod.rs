@@ -4,6 +4,7 @@ pub(crate) mod bench;
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod daemon;
+pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod fork;
 mod here;
@@ -57,6 +58,7 @@ Examples:
   floe snapshot web --name green            freeze it
   floe fork web try --count 3 --mount       three copies to break
   floe rollback web green                   back to the snapshot, in place
+  floe diff web/green web                   what was changed since
 
 Environment:
   FLOE_STORE     the store, as --store
@@ -132,6 +134,7 @@ pub(crate) enum Command {
     Fork(fork::Fork),
     Rollback(rollback::Rollback),
     Log(log::Log),
+    Diff(diff::Diff),
     /// Snapshots: list, show, tree
     #[command(subcommand)]
     Snap(snap::Snap),
@@ -170,6 +173,7 @@ impl Command {
             Self::Fork(command) => command.run(context),
             Self::Rollback(command) => command.run(context),
             Self::Log(command) => command.run(context),
+            Self::Diff(command) => command.run(context),
             Self::Snap(command) => command.run(context),
             Self::Daemon(command) => return command.run(context),
             Self::Store(command) => command.run(context),

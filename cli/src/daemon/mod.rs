@@ -5,6 +5,7 @@
 //! plain functions from `&Daemon` and a request to an answer ([`handlers`]); [`server`] is only
 //! one way to reach them.
 
+mod adoptions;
 pub mod guard;
 pub mod handlers;
 mod mounts;
@@ -24,6 +25,7 @@ use tracing::{error, info, warn};
 use crate::error::{ApiError, ErrorKind};
 use crate::output::Output;
 use crate::store_dir::StoreDir;
+use adoptions::Adoptions;
 use mounts::Mounts;
 pub(crate) use mounts::{Cleaned, clean};
 use spawn::Outcome;
@@ -34,6 +36,7 @@ pub struct Daemon {
     pub store: Arc<Store>,
     /// Everything mounted from it.
     pub(crate) mounts: Arc<Mounts>,
+    pub(crate) adoptions: Adoptions,
     /// When this daemon started, RFC 3339.
     pub started_at: String,
     stop: SyncSender<String>,
@@ -105,9 +108,11 @@ fn start(store_dir: &StoreDir) -> Result<Running, ApiError> {
     let guard = guard::Guard::start()?;
     let mounts = Mounts::start(Arc::clone(&store), guard.told())?;
     apart("restoring mounts", || mounts.recover());
+    let adoptions = Adoptions::start(&store);
     let daemon = Arc::new(Daemon {
         store,
         mounts,
+        adoptions,
         started_at: jiff::Timestamp::now().to_string(),
         stop: stop_sender,
     });
@@ -139,6 +144,7 @@ impl Running {
             warn!(%error, "cannot remove the socket");
         }
         let finished = self.server.end();
+        self.daemon.adoptions.end();
         self.daemon.mounts.end();
         // In a mount that was detached in use programs go on until this process ends.
         let quiet = finished && !self.guard.is_needed();

@@ -3,8 +3,8 @@
 use floe_fs::dispatch::fuser::MountError;
 use floe_fs::id::NameError;
 use floe_fs::{
-    CatalogError, FindError, ForkError, ImportError, LogError, OpenError, RollbackError,
-    SnapshotError, WorkspaceError,
+    AdoptError, BaseError, CatalogError, DiffError, FindError, ForkError, ImportError, LogError,
+    OpenError, RollbackError, SnapshotError, WorkspaceError,
 };
 
 use super::{ApiError, ErrorKind, shell_word};
@@ -187,6 +187,25 @@ impl From<RollbackError> for ApiError {
     }
 }
 
+impl From<DiffError> for ApiError {
+    fn from(error: DiffError) -> Self {
+        let made = |kind| Self::from_error(kind, &error);
+        match error {
+            DiffError::Workspace(inner) => inner.into(),
+            DiffError::Find(inner) => inner.into(),
+            DiffError::Catalog(inner) => inner.into(),
+            DiffError::NoBase { ref workspace } => made(ErrorKind::NotFound).hint(format!(
+                "compare it with one of its snapshots: see `floe snap list --ws {workspace}`"
+            )),
+            DiffError::NothingInCommon { .. } => made(ErrorKind::Usage)
+                .hint("only what comes from one workspace can be compared: see `floe snap tree`"),
+            DiffError::Settle { .. } | DiffError::Host { .. } | DiffError::Contents(_) => {
+                made(ErrorKind::Failed)
+            }
+        }
+    }
+}
+
 impl From<ImportError> for ApiError {
     fn from(error: ImportError) -> Self {
         let made = |kind| Self::from_error(kind, &error);
@@ -200,6 +219,43 @@ impl From<ImportError> for ApiError {
             },
             ImportError::Interrupted { .. } => made(ErrorKind::Interrupted),
             ImportError::Entry { .. } | ImportError::Build { .. } => made(ErrorKind::Failed),
+        }
+    }
+}
+
+impl From<BaseError> for ApiError {
+    fn from(error: BaseError) -> Self {
+        let made = |kind| Self::from_error(kind, &error);
+        match error {
+            BaseError::Workspace(inner) => inner.into(),
+            BaseError::Catalog(inner) => inner.into(),
+            BaseError::Directory { ref source, .. } => match source.kind() {
+                std::io::ErrorKind::NotFound => made(ErrorKind::NotFound),
+                _ => made(ErrorKind::Failed),
+            },
+            BaseError::InMount { .. } => made(ErrorKind::Usage)
+                .hint("fork the workspace that is mounted there: `floe fork WS NEW`"),
+            BaseError::InStore { .. }
+            | BaseError::Place { .. }
+            | BaseError::Nested { .. }
+            | BaseError::Exclude(_) => made(ErrorKind::Usage),
+        }
+    }
+}
+
+impl From<AdoptError> for ApiError {
+    fn from(error: AdoptError) -> Self {
+        let made = |kind| Self::from_error(kind, &error);
+        match error {
+            AdoptError::Workspace(inner) => inner.into(),
+            AdoptError::Catalog(inner) => inner.into(),
+            AdoptError::NoBase { .. } => {
+                made(ErrorKind::Conflict).hint("everything it has is in the store already")
+            }
+            AdoptError::Interrupted => made(ErrorKind::Interrupted),
+            AdoptError::Incomplete { .. } => made(ErrorKind::Failed)
+                .hint("see what was changed with `floe ws show`; the rest was taken in"),
+            AdoptError::Store(_) => made(ErrorKind::Failed),
         }
     }
 }

@@ -116,6 +116,26 @@ impl Output {
         self.bytes(&bytes)
     }
 
+    /// Prints bytes on stdout as they are; on a terminal with control characters escaped, but for
+    /// ends of lines and tabs.
+    ///
+    /// # Errors
+    /// As [`Output::text`].
+    pub fn raw(&self, bytes: &[u8]) -> Result<(), ApiError> {
+        if !io::stdout().is_terminal() {
+            return self.bytes(bytes);
+        }
+        let text = String::from_utf8_lossy(bytes);
+        let lines = text.split_inclusive(['\n', '\t']);
+        let shown: String = lines
+            .map(|part| match part.strip_suffix(['\n', '\t']) {
+                Some(inner) => format!("{}{}", printable(inner), &part[inner.len()..]),
+                None => printable(part),
+            })
+            .collect();
+        self.text(&shown)
+    }
+
     fn bytes(&self, bytes: &[u8]) -> Result<(), ApiError> {
         let mut stdout = io::stdout().lock();
         stdout

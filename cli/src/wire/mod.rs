@@ -16,6 +16,7 @@
 //! client notice that it talks to another version. The answers in [`records`] are
 //! also what `--json` prints.
 
+mod changes;
 pub mod line;
 mod path;
 pub mod records;
@@ -29,8 +30,8 @@ pub use path::WirePath;
 
 use crate::error::ApiError;
 use records::{
-    Checked, DaemonStatus, Deleted, Forked, Imported, LogEntry, Mounted, RolledBack, Snapshot,
-    Stopping, Unmounted, Workspace,
+    Adopted, BaseDir, Changed, Checked, DaemonStatus, Deleted, FileAt, FileLines, Forked, Imported,
+    LogEntry, Mounted, RolledBack, Snapshot, Stopping, Unmounted, Workspace,
 };
 
 /// The first line a daemon sends.
@@ -141,6 +142,24 @@ requests! {
         dir: WirePath,
     }
 
+    /// Makes a workspace that shows directories of the host in place.
+    CreateWorkspaceFrom -> Workspace {
+        /// Its name.
+        name: String,
+        /// The directories, absolute, and where they are shown.
+        dirs: Vec<BaseDir>,
+        /// What is left out: lines as in a `.gitignore`, relative to the root.
+        exclude: Vec<String>,
+    }
+
+    /// Takes in what a workspace shows of the host. It goes on if the client goes away.
+    AdoptWorkspace -> Adopted {
+        /// The workspace.
+        name: String,
+        /// Answer as soon as it has begun.
+        detach: bool,
+    }
+
     /// Lists the workspaces by name.
     ListWorkspaces -> Vec<Workspace> {}
 
@@ -228,6 +247,30 @@ requests! {
         workspace: String,
         /// At most this many.
         limit: Option<usize>,
+    }
+
+    /// Asks what differs between two states.
+    Diff -> Vec<Changed> {
+        /// A workspace's name, a snapshot reference, or `WORKSPACE@base`.
+        a: String,
+        /// The same; absent to compare the workspace `a` with what it was made from.
+        b: Option<String>,
+        /// Only these paths and what lies under them, from the root; absent for all.
+        paths: Vec<WirePath>,
+        /// Tell of every file in a renamed directory.
+        each_file: bool,
+        /// Tell where the files are.
+        versions: bool,
+    }
+
+    /// Asks how the lines of two files differ.
+    DiffFile -> FileLines {
+        /// One file; absent to compare the other with nothing.
+        old: Option<FileAt>,
+        /// The other.
+        new: Option<FileAt>,
+        /// Answer with hunks, not only with counts.
+        hunks: bool,
     }
 
     /// Lists snapshots, newest first.

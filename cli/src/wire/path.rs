@@ -1,6 +1,6 @@
 //! Paths on the wire. A path is bytes; JSON is Unicode.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
@@ -37,6 +37,21 @@ impl From<&Path> for WirePath {
 }
 
 impl WirePath {
+    /// Bytes that are a path, or like one: text for the most part.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Self {
+        Self::from(Path::new(OsStr::from_bytes(bytes)))
+    }
+
+    /// The bytes themselves.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        match self {
+            Self::Text(text) => text.clone().into_bytes(),
+            Self::Raw { bytes } => bytes.clone(),
+        }
+    }
+
     /// The path itself.
     #[must_use]
     pub fn to_path(&self) -> PathBuf {
@@ -59,7 +74,6 @@ impl std::fmt::Display for WirePath {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::ffi::OsStr;
 
     #[test]
     fn paths_that_are_not_unicode_survive() {

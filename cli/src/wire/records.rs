@@ -3,10 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use floe_fs::{CheckReport, ImportReport, Problem, SnapshotInfo, WorkspaceInfo};
+use floe_fs::{
+    AdoptReport, BaseInfo, BaseState, CheckReport, ImportReport, Problem, SnapshotInfo,
+    WorkspaceInfo,
+};
 use serde::{Deserialize, Serialize};
 
 use super::WirePath;
+pub use super::changes::{Changed, FileAt, FileLines, Version};
 
 /// A workspace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,6 +32,66 @@ pub struct Workspace {
     /// The snapshot that its present state was made from: the last one taken of it, or what it was
     /// rolled back to or forked from since.
     pub parent: Option<String>,
+    /// The directories of the host that it was made from in place.
+    #[serde(default)]
+    pub base: Option<Base>,
+}
+
+/// Directories of the host that a workspace was made from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Base {
+    /// The directories.
+    pub dirs: Vec<BaseDir>,
+    /// What is left out: lines as in a `.gitignore`.
+    pub exclude: Vec<String>,
+    /// `in_place`, `adopting` or `adopted`.
+    pub state: String,
+    /// Files and directories of the host that were found to be others than they were: reading them
+    /// fails. Not all if there are many.
+    pub changed: Vec<WirePath>,
+}
+
+/// A directory of the host and where in a workspace it is shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BaseDir {
+    /// The directory.
+    pub dir: WirePath,
+    /// Where.
+    pub at: WirePath,
+}
+
+impl From<BaseInfo> for Base {
+    fn from(info: BaseInfo) -> Self {
+        let state = match info.state {
+            BaseState::InPlace => "in_place",
+            BaseState::Adopting => "adopting",
+            BaseState::Adopted => "adopted",
+        };
+        let dirs = info.dirs.iter().map(|dir| BaseDir {
+            dir: WirePath::from(&*dir.dir),
+            at: WirePath::from(&*dir.at),
+        });
+        Self {
+            dirs: dirs.collect(),
+            exclude: info.exclude.lines().map(str::to_owned).collect(),
+            state: state.to_owned(),
+            changed: info
+                .changed
+                .iter()
+                .map(|path| WirePath::from(&**path))
+                .collect(),
+        }
+    }
+}
+
+/// What an adoption took in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Adopted {
+    /// The workspace.
+    #[serde(flatten)]
+    pub workspace: Workspace,
+    /// What was taken in; absent if nobody waited for the end.
+    pub adopted: Option<AdoptReport>,
 }
 
 impl Workspace {
@@ -43,6 +107,7 @@ impl Workspace {
             created_at: info.created_at,
             forked_from: info.forked_from.map(|id| id.to_string()),
             parent: info.parent.map(|id| id.to_string()),
+            base: info.base.map(Base::from),
         }
     }
 }

@@ -308,8 +308,9 @@ fn apply_base_row(connection: &Connection, row: &Row) -> rusqlite::Result<usize>
             boot,
             exclude
         ]),
-        Row::SetAdopted { layer } => {
-            prepare("UPDATE base SET adopted = 1 WHERE layer = ?1")?.execute([int(layer.0)])
+        Row::SetBaseState { layer, state } => {
+            prepare("UPDATE base SET state = ?2 WHERE layer = ?1")?
+                .execute(params![int(layer.0), *state as u8])
         }
         Row::PutHost { ino, layer, host } => {
             let seen = &host.seen;

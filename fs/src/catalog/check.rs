@@ -141,10 +141,20 @@ const INODES: &str = "SELECT ino, layer, kind, nlink, size, blocks, born, parent
         AND rdev BETWEEN 0 AND 4294967295 AND size >= 0 AND blocks >= 0 \
         AND atime_ns BETWEEN 0 AND 999999999 AND mtime_ns BETWEEN 0 AND 999999999 \
         AND ctime_ns BETWEEN 0 AND 999999999 AND btime_ns BETWEEN 0 AND 999999999 \
-        AND born > 0 AND parent >= 0 AND content BETWEEN 0 AND 2 AND xattr IN (0, 1) \
+        AND born > 0 AND parent >= 0 AND content BETWEEN 0 AND 3 AND xattr IN (0, 1) \
         AND (kind = 2) = (parent > 0) AND (kind IN (6, 7) OR rdev = 0) \
-        AND (content = 0 OR kind = 1 OR (kind = 3 AND content = 1)) END \
+        AND (content = 0 OR (kind = 1 AND content < 3) OR (kind = 3 AND content = 1) \
+            OR (kind = 2 AND content = 3)) END \
     FROM inode ORDER BY ino, layer";
+
+const WRONG_HOSTS: &str = "SELECT ino, layer, 0 FROM host \
+    WHERE layer NOT IN (SELECT layer FROM base) \
+    UNION ALL SELECT i.ino, i.layer, 0 FROM base b JOIN inode i ON i.layer = b.layer \
+    LEFT JOIN host h ON h.ino = i.ino AND h.layer = i.layer \
+    WHERE i.content IN (2, 3) AND h.ino IS NULL \
+    UNION ALL SELECT h.ino, h.layer, 1 FROM host h \
+    JOIN inode i ON i.ino = h.ino AND i.layer = h.layer \
+    WHERE h.state = 1 AND i.content = 2 AND h.ino + 4611686018427387904 NOT IN (SELECT id FROM object)";
 
 const XATTRS: &str = "SELECT ino, name, layer, value IS NULL, \
     length(name) BETWEEN 1 AND 255 AND (value IS NULL OR length(value) <= 65536) \
@@ -176,6 +186,19 @@ impl Inspection {
                 })
             },
         )
+    }
+
+    /// Layers that are bases over directories of the host.
+    pub(crate) fn bases(&self) -> Result<Vec<i64>, CatalogError> {
+        self.list("SELECT layer FROM base", |row| row.get(0))
+    }
+
+    /// What stands for something on the host and does not say so, or the other way round: inode,
+    /// layer, and whether contents are missing that were taken.
+    pub(crate) fn wrong_hosts(&self) -> Result<Vec<(i64, i64, bool)>, CatalogError> {
+        self.list(WRONG_HOSTS, |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+        })
     }
 
     /// Every workspace, deleted ones included.

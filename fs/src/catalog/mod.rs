@@ -10,13 +10,16 @@
 //!   not to change between reading and applying holds the engine lock of that key.
 
 mod apply;
+mod bases;
 pub(crate) mod check;
 mod checkpoint;
 mod connect;
 mod error;
 mod history;
 mod lists;
+mod pinned;
 mod query;
+mod read;
 mod reserve;
 mod schema;
 
@@ -32,7 +35,8 @@ pub use self::error::CatalogError;
 use self::reserve::Reserve;
 pub(crate) use history::{EventRecord, ForkRecord, LandingRecord, LifeRecord};
 pub(crate) use lists::{SnapshotQuery, SnapshotRecord, WorkspaceRecord};
-pub(crate) use query::ExtentRow;
+pub(crate) use pinned::Pinned;
+pub(crate) use query::{ExtentRow, Queries};
 pub(crate) use schema::{APPLICATION_ID, FORMAT};
 
 use crate::change::Change;

@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rusqlite::{Row as SqlRow, params};
+use rusqlite::{Connection, Row as SqlRow, params};
 
+use super::CatalogError;
 use super::apply::{GONE, int};
-use super::{Catalog, CatalogError};
 use crate::attr::{Attr, FileKind, Timestamp};
 use crate::change::{ContentKind, EntryRow, InodeRow, Name, Version};
-use crate::id::{Ino, LayerId, ObjectId};
+use crate::id::{Ino, LayerId, ObjectId, WorkspaceId};
 use crate::layers::Lineage;
 
 /// One extent row, newest layer first in [`Catalog::extents`].
@@ -27,7 +27,11 @@ const INODE: &str = "SELECT layer, kind, perm, uid, gid, nlink, rdev, size, bloc
     born, parent, content, xattr \
     FROM inode WHERE ino = ?1 AND layer <= ?2 ORDER BY layer DESC";
 
-impl Catalog {
+/// Reads on one connection.
+#[derive(Clone, Copy)]
+pub(crate) struct Queries<'c>(pub(super) &'c Connection);
+
+impl Queries<'_> {
     /// The inode's version visible at the lineage.
     pub(crate) fn inode(
         &self,
@@ -35,8 +39,8 @@ impl Catalog {
         at: Lineage<'_>,
     ) -> Result<Option<Version<InodeRow>>, CatalogError> {
         let during = "reading an inode";
-        let reader = self.reader();
-        let mut statement = reader
+        let mut statement = self
+            .0
             .prepare_cached(INODE)
             .map_err(CatalogError::during(during))?;
         let mut rows = statement
@@ -58,8 +62,8 @@ impl Catalog {
         layer: LayerId,
     ) -> Result<Option<InodeRow>, CatalogError> {
         let during = "reading an inode";
-        let reader = self.reader();
-        let mut statement = reader
+        let mut statement = self
+            .0
             .prepare_cached(INODE)
             .map_err(CatalogError::during(during))?;
         let mut rows = statement
@@ -79,8 +83,8 @@ impl Catalog {
         at: Lineage<'_>,
     ) -> Result<Option<Version<EntryRow>>, CatalogError> {
         let during = "reading a directory entry";
-        let reader = self.reader();
-        let mut statement = reader
+        let mut statement = self
+            .0
             .prepare_cached(
                 "SELECT layer, ino, kind, cookie, shadows FROM dentry \
                  WHERE parent = ?1 AND name = ?2 AND layer <= ?3 ORDER BY layer DESC",
@@ -105,8 +109,8 @@ impl Catalog {
         at: Lineage<'_>,
     ) -> Result<Vec<(Name, Version<EntryRow>)>, CatalogError> {
         let during = "listing a directory";
-        let reader = self.reader();
-        let mut statement = reader
+        let mut statement = self
+            .0
             .prepare_cached(
                 "SELECT layer, ino, kind, cookie, shadows, name FROM dentry \
                  WHERE parent = ?1 AND layer <= ?2 ORDER BY name, layer DESC",
@@ -136,8 +140,8 @@ impl Catalog {
         at: Lineage<'_>,
     ) -> Result<BTreeMap<Name, Arc<[u8]>>, CatalogError> {
         let during = "reading extended attributes";
-        let reader = self.reader();
-        let mut statement = reader
+        let mut statement = self
+            .0
             .prepare_cached(
                 "SELECT layer, name, value FROM xattr \
                  WHERE ino = ?1 AND layer <= ?2 ORDER BY name, layer DESC",
@@ -174,8 +178,8 @@ impl Catalog {
         at: Lineage<'_>,
     ) -> Result<Option<Arc<[u8]>>, CatalogError> {
         let during = "reading inline contents";
-        let reader = self.reader();
-        let mut statement = reader
+        let mut statement = self
+            .0
             .prepare_cached(
                 "SELECT layer, data FROM inline WHERE ino = ?1 AND layer <= ?2 \
                  ORDER BY layer DESC",
@@ -201,8 +205,8 @@ impl Catalog {
         more: &mut dyn FnMut(ExtentRow) -> bool,
     ) -> Result<(), CatalogError> {
         let during = "reading extents";
-        let reader = self.reader();
-        let mut statement = reader
+        let mut statement = self
+            .0
             .prepare_cached(
                 "SELECT layer, start, end, object FROM extent WHERE ino = ?1 AND layer <= ?2 \
                  ORDER BY layer DESC, start DESC",
@@ -239,8 +243,8 @@ impl Catalog {
     /// Inodes without a name that a layer itself wrote: what an interrupted session left behind.
     pub(crate) fn unlinked(&self, layer: LayerId) -> Result<Vec<Ino>, CatalogError> {
         let during = "looking for unlinked inodes";
-        let reader = self.reader();
-        let mut statement = reader
+        let mut statement = self
+            .0
             .prepare_cached("SELECT ino FROM inode WHERE layer = ?1 AND nlink = 0 AND kind <> 0")
             .map_err(CatalogError::during(during))?;
         let mut rows = statement
@@ -260,8 +264,8 @@ impl Catalog {
         layer: LayerId,
     ) -> Result<Vec<ObjectId>, CatalogError> {
         let during = "reading an inode's objects";
-        let reader = self.reader();
-        let mut statement = reader
+        let mut statement = self
+            .0
             .prepare_cached(
                 "SELECT DISTINCT object FROM extent \
                  WHERE ino = ?1 AND layer = ?2 AND object IS NOT NULL",
@@ -276,6 +280,72 @@ impl Catalog {
         }
         Ok(found)
     }
+
+    /// Inodes of which a layer wrote a version, gone ones included.
+    pub(crate) fn written(&self, layer: LayerId) -> Result<Vec<Ino>, CatalogError> {
+        let during = "listing what a layer wrote";
+        let mut statement = self
+            .0
+            .prepare_cached("SELECT ino FROM inode INDEXED BY inode_by_layer WHERE layer = ?1")
+            .map_err(CatalogError::during(during))?;
+        let mut rows = statement
+            .query([int(layer.0)])
+            .map_err(CatalogError::during(during))?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next().map_err(CatalogError::during(during))? {
+            found.push(Ino(unsigned(row, 0)?));
+        }
+        Ok(found)
+    }
+
+    /// Every name, with its directory, under which some layer has or had an inode.
+    pub(crate) fn places(&self, ino: Ino) -> Result<Vec<(Ino, Name)>, CatalogError> {
+        let during = "looking an inode's names up";
+        let mut statement = self
+            .0
+            // Without the second condition the index, which has no others, would not be used.
+            .prepare_cached(
+                "SELECT DISTINCT parent, name FROM dentry INDEXED BY dentry_by_ino \
+                 WHERE ino = ?1 AND ino <> 0",
+            )
+            .map_err(CatalogError::during(during))?;
+        let mut rows = statement
+            .query([int(ino.0)])
+            .map_err(CatalogError::during(during))?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next().map_err(CatalogError::during(during))? {
+            found.push((Ino(unsigned(row, 0)?), bytes(row, 1)?));
+        }
+        Ok(found)
+    }
+
+    /// The live layer of a workspace that was not deleted.
+    pub(crate) fn live_layer(&self, id: WorkspaceId) -> Result<Option<LayerId>, CatalogError> {
+        let sql = "SELECT layer FROM workspace WHERE id = ?1 AND deleted_at IS NULL";
+        self.number(sql, id.0).map(|found| found.map(LayerId))
+    }
+
+    /// Whether the names of a directory of the host are in the catalog.
+    pub(crate) fn is_listed(&self, ino: Ino, base: LayerId) -> Result<bool, CatalogError> {
+        let during = "looking a directory of the host up";
+        self.0
+            .prepare_cached("SELECT 1 FROM host WHERE ino = ?1 AND layer = ?2 AND state <> 0")
+            .and_then(|mut statement| statement.exists(params![int(ino.0), int(base.0)]))
+            .map_err(CatalogError::during(during))
+    }
+
+    fn number(&self, sql: &str, of: u64) -> Result<Option<u64>, CatalogError> {
+        let during = "looking a layer up";
+        let mut statement = self
+            .0
+            .prepare_cached(sql)
+            .map_err(CatalogError::during(during))?;
+        let mut rows = statement
+            .query([int(of)])
+            .map_err(CatalogError::during(during))?;
+        let row = rows.next().map_err(CatalogError::during(during))?;
+        row.map(|row| unsigned(row, 0)).transpose()
+    }
 }
 
 pub(super) fn damaged(what: impl Into<String>) -> CatalogError {
@@ -289,14 +359,14 @@ pub(super) fn unsigned(row: &SqlRow<'_>, at: usize) -> Result<u64, CatalogError>
     u64::try_from(value).map_err(|_| damaged(format!("column {at} holds {value}")))
 }
 
-fn small<T: TryFrom<i64>>(row: &SqlRow<'_>, at: usize) -> Result<T, CatalogError> {
+pub(super) fn small<T: TryFrom<i64>>(row: &SqlRow<'_>, at: usize) -> Result<T, CatalogError> {
     let value: i64 = row
         .get(at)
         .map_err(CatalogError::during("reading a number"))?;
     T::try_from(value).map_err(|_| damaged(format!("column {at} holds {value}")))
 }
 
-fn bytes(row: &SqlRow<'_>, at: usize) -> Result<Arc<[u8]>, CatalogError> {
+pub(super) fn bytes(row: &SqlRow<'_>, at: usize) -> Result<Arc<[u8]>, CatalogError> {
     let value = row
         .get_ref(at)
         .map_err(CatalogError::during("reading bytes"))?;
@@ -306,7 +376,7 @@ fn bytes(row: &SqlRow<'_>, at: usize) -> Result<Arc<[u8]>, CatalogError> {
     Ok(Arc::from(value))
 }
 
-fn time(row: &SqlRow<'_>, at: usize) -> Result<Timestamp, CatalogError> {
+pub(super) fn time(row: &SqlRow<'_>, at: usize) -> Result<Timestamp, CatalogError> {
     let secs: i64 = row
         .get(at)
         .map_err(CatalogError::during("reading a time"))?;

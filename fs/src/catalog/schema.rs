@@ -191,7 +191,7 @@ CREATE TABLE base (
     layer   INTEGER PRIMARY KEY,
     boot    TEXT NOT NULL,
     exclude TEXT NOT NULL,
-    adopted INTEGER NOT NULL
+    state   INTEGER NOT NULL
 ) STRICT;
 
 CREATE TABLE host (
@@ -209,6 +209,7 @@ CREATE TABLE host (
     changed  INTEGER NOT NULL,
     PRIMARY KEY (ino, layer)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX host_root ON host(layer, ino) WHERE parent = 0;
 CREATE INDEX host_by_inode ON host(layer, inode, dev) WHERE links > 1;
 CREATE INDEX host_changed ON host(layer, ino) WHERE changed <> 0;
 

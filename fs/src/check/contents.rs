@@ -6,11 +6,13 @@ use super::objects::Objects;
 use super::report::{CheckReport, Problem, Table};
 use super::tree::{Layers, Path, id};
 use super::{ino, object, place};
+use crate::base::host_inode;
 use crate::catalog::check::{ExtentVersion, InodeRows, InodeVersion, XattrVersion};
 use crate::id::{Ino, LayerId};
 
 const EMPTY: i64 = 0;
 const INLINE: i64 = 1;
+const HOST: i64 = 3;
 const SYMLINK: i64 = 3;
 /// Longest inline contents.
 const INLINE_MAX: i64 = 8192;
@@ -57,6 +59,7 @@ impl Contents {
         let rows = match content {
             EMPTY => self.inline.is_none() && !self.extents && inode.kind != SYMLINK,
             INLINE => self.inline.is_some() && !self.extents,
+            HOST => self.inline.is_none() && !self.extents,
             _ => self.extents,
         };
         if !rows {
@@ -170,6 +173,8 @@ fn extents(
             continue;
         };
         let problem = match objects.used(named) {
+            // In place; whether it says so is looked at elsewhere.
+            None if host_inode(object(named)) == Some(this) => continue,
             None => Problem::ExtentObject {
                 layer,
                 ino: this,

@@ -13,6 +13,8 @@ use crate::catalog::check::{InodeRows, InodeVersion};
 use crate::id::{Ino, LayerId};
 
 const DIRECTORY: i64 = 2;
+/// `content` of a directory that stands for one of the host.
+const HOST: i64 = 3;
 const ROOT: i64 = Ino::ROOT.0.cast_signed();
 
 /// What one layer changes about an inode.
@@ -42,6 +44,8 @@ pub(super) struct Inodes<'a> {
     next_ino: i64,
     /// Live layers that somebody has open.
     open: &'a HashSet<LayerId>,
+    /// Bases over directories of the host.
+    bases: HashSet<i64>,
     /// Bytes and inodes that each layer has more than its parent.
     usage: Vec<(i64, i64)>,
     /// Bases that have a root directory.
@@ -57,6 +61,7 @@ impl<'a> Inodes<'a> {
         events: Vec<Event>,
         next_ino: i64,
         open: &'a HashSet<LayerId>,
+        bases: HashSet<i64>,
         objects: super::objects::Objects,
     ) -> Self {
         Self {
@@ -65,6 +70,7 @@ impl<'a> Inodes<'a> {
             events: events.into_iter().peekable(),
             next_ino,
             open,
+            bases,
             usage: vec![(0, 0); layers.all.len()],
             rooted: HashSet::new(),
             objects,
@@ -207,7 +213,12 @@ impl<'a> Inodes<'a> {
     fn look(&mut self, number: i64, layer: &Layer, above: &Visible, point: &Point, now: &Visible) {
         let (in_layer, this) = (layer.id, ino(number));
         let effect = &now.effect;
-        let (old, new) = (usage(above.inode.as_ref()), usage(now.inode.as_ref()));
+        let usage = |inode: &Option<InodeVersion>| {
+            // What began on the host does not count.
+            let counts = |inode: &&InodeVersion| !self.bases.contains(&inode.born);
+            usage(inode.as_ref().filter(counts))
+        };
+        let (old, new) = (usage(&above.inode), usage(&now.inode));
         let at = self.layers.walk()[layer.enter as usize];
         self.usage[at].0 += new.0 - old.0;
         self.usage[at].1 += new.1 - old.1;
@@ -263,7 +274,9 @@ impl<'a> Inodes<'a> {
         if inode.kind == DIRECTORY {
             self.directory(number, layer, inode, effect);
         } else {
-            if inode.nlink != effect.names {
+            // On the host a file may have names that are not shown.
+            let of_host = self.bases.contains(&inode.born);
+            if inode.nlink < effect.names || (!of_host && inode.nlink > effect.names) {
                 self.report.found(Problem::Links {
                     layer: in_layer,
                     ino: this,
@@ -285,7 +298,11 @@ impl<'a> Inodes<'a> {
             self.directories.forget(number, layer);
         } else {
             self.directories.put(number, layer, inode.parent);
-            if inode.nlink != 2 + effect.directories {
+            let expected = match inode.content {
+                HOST => 1,
+                _ => 2 + effect.directories,
+            };
+            if inode.nlink != expected {
                 self.report.found(Problem::DirectoryLinks {
                     layer: in_layer,
                     ino: this,

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::report::{CheckReport, Problem};
 use super::{ino, object, unsigned};
+use crate::base::host_inode;
 use crate::catalog::check::ObjectCheck;
 use crate::id::{LayerId, ObjectId};
 
@@ -39,7 +40,7 @@ impl Objects {
                     ino: ino(row.ino),
                 });
             }
-            if row.id >= next {
+            if row.id >= next && host_inode(object(row.id)).is_none() {
                 report.found(Problem::NumberAhead {
                     what: "object",
                     number: unsigned(row.id),

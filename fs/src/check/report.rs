@@ -59,6 +59,8 @@ pub enum Table {
     Xattr,
     /// Files with contents.
     Object,
+    /// What inodes stand for on the host.
+    Host,
 }
 
 impl std::fmt::Display for Table {
@@ -70,6 +72,7 @@ impl std::fmt::Display for Table {
             Self::Extent => "extent",
             Self::Xattr => "xattr",
             Self::Object => "object",
+            Self::Host => "host",
         })
     }
 }
@@ -269,6 +272,11 @@ pub enum Problem {
         ino: Ino,
         object: ObjectId,
     },
+
+    #[error("layer {layer}: what inode {ino} stands for on the host is unclear")]
+    Host { layer: LayerId, ino: Ino },
+    #[error("layer {layer}: the contents of inode {ino} were taken from the host and are missing")]
+    HostContents { layer: LayerId, ino: Ino },
 
     #[error("object {object} is the second of inode {ino} in layer {layer}")]
     ObjectTwice {

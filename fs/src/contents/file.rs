@@ -49,7 +49,10 @@ impl Source<'_> {
             let slice = &mut out[as_len(from - offset)..as_len(to - offset)];
             match segment.and_then(|segment| segment.object) {
                 None => slice.fill(0),
-                Some(object) => read_object(&*self.objects.read(object)?, object, from, slice)?,
+                Some(object) => {
+                    let objects = self.objects;
+                    objects.read_with(object, |file| read_object(file, object, from, slice))?;
+                }
             }
         }
         Ok(())
@@ -67,13 +70,15 @@ impl Source<'_> {
                 }
                 continue;
             };
-            let file = self.objects.read(object)?;
             let from = if hole {
                 SeekFrom::Hole(at)
             } else {
                 SeekFrom::Data(at)
             };
-            at = match seek(&*file, from) {
+            let found = self
+                .objects
+                .read_with(object, |file| Ok(seek(file, from)))?;
+            at = match found {
                 Ok(found) => found,
                 // Behind the object's end there is nothing but hole.
                 Err(rustix::io::Errno::NXIO) if hole => at,
@@ -324,9 +329,11 @@ impl FileIo<'_> {
                     data.start..data.end.min(written.start),
                     data.start.max(written.end)..data.end,
                 ];
-                for range in kept {
-                    self.inherited |= range.start < range.end;
-                    copy_data(&*self.objects.read(from)?, from, &file, own, range)?;
+                for range in kept.into_iter().filter(|range| range.start < range.end) {
+                    self.inherited = true;
+                    self.objects.read_with(from, |source| {
+                        copy_data(source, from, &file, own, range.clone())
+                    })?;
                 }
             }
         }
@@ -345,7 +352,7 @@ impl FileIo<'_> {
 
     /// 512-byte blocks an object takes on disk.
     pub(crate) fn blocks_of(objects: &Objects, object: ObjectId) -> Result<u64, ContentsError> {
-        allocated(&*objects.read(object)?, object).map(i64::unsigned_abs)
+        allocated(&objects.read(object)?.file, object).map(i64::unsigned_abs)
     }
 
     fn own_file(&self, own: ObjectId) -> Result<std::sync::Arc<File>, ContentsError> {
@@ -374,10 +381,16 @@ impl FileIo<'_> {
         let Some((_, from)) = self.map.single_object() else {
             return Ok(false);
         };
-        if rustix::fs::ioctl_ficlone(file, &*self.objects.read(from)?).is_err() {
+        let opened = match self.objects.read(from) {
+            // Perhaps nothing of it is needed.
+            Err(error) if error.is_of_host() => return Ok(false),
+            other => other?,
+        };
+        if rustix::fs::ioctl_ficlone(file, &*opened.file).is_err() {
             // Copying block by block is always possible.
             return Ok(false);
         }
+        opened.check()?;
         self.inherited = true;
         if length(file, own)? > self.size {
             file.set_len(self.size)
@@ -393,9 +406,14 @@ impl FileIo<'_> {
     /// 512-byte blocks that a run of blocks counts for in an older object: its data, up to the
     /// size.
     fn data_blocks(&self, object: ObjectId, run: &Range<u64>) -> Result<i64, ContentsError> {
-        let file = self.objects.read(object)?;
         let Range { start: mut at, end } = bytes(run).start..bytes(run).end.min(self.size);
         let mut count = 0;
+        let file = match self.objects.read(object) {
+            Ok(opened) => opened.file,
+            // Not ours, and not readable any more: as if it had no holes.
+            Err(error) if error.is_of_host() => return Ok(whole_blocks(at..end)),
+            Err(error) => return Err(error),
+        };
         while at < end {
             let failed = ContentsError::object("seek in", object);
             let from = match seek(&*file, SeekFrom::Data(at)) {
@@ -418,6 +436,12 @@ impl FileIo<'_> {
             Vec::new()
         }
     }
+}
+
+/// 512-byte blocks of a range without holes.
+fn whole_blocks(range: Range<u64>) -> i64 {
+    let bytes = range.end.saturating_sub(range.start);
+    i64::try_from(bytes.next_multiple_of(PAGE as u64) / 512).unwrap_or(i64::MAX)
 }
 
 fn allocated(file: &File, object: ObjectId) -> Result<i64, ContentsError> {

@@ -6,19 +6,23 @@
 //! object for it. Invariant: only the object of the live layer is ever written, and only inside
 //! the blocks the live layer has claimed or is about to claim.
 
+mod copy;
 mod dirty;
 mod extents;
 mod file;
 mod objects;
 
 use std::io;
+use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+pub(crate) use copy::{CopyError, copy_file};
 pub(crate) use extents::ExtentMap;
 pub(crate) use file::{FileIo, FileIoError, Source};
-pub(crate) use objects::Objects;
+pub(crate) use objects::{Guarded, HostObjects, Objects, StillTheSame};
 
+use crate::catalog::CatalogError;
 use crate::id::ObjectId;
 
 /// Copy-up unit in bytes.
@@ -58,9 +62,47 @@ pub enum ContentsError {
         #[source]
         source: io::Error,
     },
+    /// A file of the host could not be used.
+    #[error("cannot {action} {path}, which the workspace was made from")]
+    Host {
+        /// What was being done.
+        action: &'static str,
+        /// Which file.
+        path: PathBuf,
+        /// The system's error.
+        #[source]
+        source: io::Error,
+    },
+    /// A file of the host is not what it was.
+    #[error("{path} was changed after the workspace was made from it")]
+    HostChanged {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// A directory of the host is not there, or another is in its place.
+    #[error("{dir} is not there, or not the directory that the workspace was made from")]
+    HostMissing {
+        /// Which directory.
+        dir: PathBuf,
+    },
+    /// What is known of a file of the host could not be read.
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
 }
 
 impl ContentsError {
+    pub(crate) fn host<E: Into<io::Error>>(
+        action: &'static str,
+        path: &Path,
+    ) -> impl FnOnce(E) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Host {
+            action,
+            path,
+            source: source.into(),
+        }
+    }
+
     pub(crate) fn object<E: Into<io::Error>>(
         action: &'static str,
         object: ObjectId,
@@ -72,10 +114,26 @@ impl ContentsError {
         }
     }
 
+    /// Whether it is about a file of the host, which is not ours to keep in order.
+    pub(crate) fn is_of_host(&self) -> bool {
+        matches!(
+            self,
+            Self::Host { .. } | Self::HostChanged { .. } | Self::HostMissing { .. }
+        )
+    }
+
     /// The errno a file-system operation reports: out of space is passed on, the rest is EIO (an
     /// `ENOENT` from inside the store must not look like a missing file).
     pub(crate) fn errno(&self) -> i32 {
-        let (Self::Object { source, .. } | Self::Directory { source, .. }) = self;
+        let source = match self {
+            Self::Object { source, .. } | Self::Directory { source, .. } => source,
+            Self::Host { source, .. } => match source.raw_os_error() {
+                Some(code @ (libc::EACCES | libc::EPERM)) => return code,
+                _ => source,
+            },
+            Self::HostChanged { .. } | Self::HostMissing { .. } => return libc::ESTALE,
+            Self::Catalog(error) => return error.errno(),
+        };
         match source.raw_os_error() {
             Some(
                 code @ (libc::ENOSPC | libc::EDQUOT | libc::EFBIG | libc::EROFS | libc::ENOMEM),

@@ -5,7 +5,7 @@ use std::io;
 use std::num::NonZeroUsize;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use lru::LruCache;
 
@@ -22,12 +22,45 @@ const SYNC_ONE_BY_ONE: usize = 64;
 /// Descriptors kept open.
 const OPEN_MAX: NonZeroUsize = NonZeroUsize::new(512).unwrap();
 
+/// An object open for reading.
+#[derive(Clone)]
+pub(crate) struct Guarded {
+    pub(crate) file: Arc<File>,
+    /// Of a file that is not ours: what tells whether it is still what it was.
+    pub(crate) guard: Option<Arc<dyn StillTheSame>>,
+}
+
+impl Guarded {
+    /// Says whether what was read through it before counts.
+    ///
+    /// # Errors
+    /// The file is not ours, and was changed.
+    pub(crate) fn check(&self) -> Result<(), ContentsError> {
+        self.guard
+            .as_ref()
+            .map_or(Ok(()), |guard| guard.check(&self.file))
+    }
+}
+
+/// Tells whether a file that is not ours is what it was.
+pub(crate) trait StillTheSame: Send + Sync {
+    /// Called after each use.
+    fn check(&self, file: &File) -> Result<(), ContentsError>;
+}
+
+/// Where objects come from that are not in `objects/`.
+pub(crate) trait HostObjects: Send + Sync {
+    /// The object to read; none if it is in `objects/`.
+    fn open(&self, object: ObjectId) -> Result<Option<Guarded>, ContentsError>;
+}
+
 /// The `objects/` directory of a store.
 pub(crate) struct Objects {
     dir: PathBuf,
     reflink: bool,
     /// Keyed with "writable", so that a reader can never hand a writable descriptor on.
-    open: Mutex<{ rank::LEAF }, LruCache<(ObjectId, bool), Arc<File>>>,
+    open: Mutex<{ rank::LEAF }, LruCache<(ObjectId, bool), Guarded>>,
+    host: OnceLock<Box<dyn HostObjects>>,
     dirty: Mutex<{ rank::LEAF }, Dirty>,
 }
 
@@ -42,6 +75,7 @@ impl Objects {
             dir: dir.to_owned(),
             reflink: probe_reflink(dir),
             open: Mutex::new(LruCache::new(OPEN_MAX)),
+            host: OnceLock::new(),
             dirty: Mutex::default(),
         })
     }
@@ -77,32 +111,81 @@ impl Objects {
         }
         .map_err(ContentsError::object("create", id))?;
         let file = Arc::new(file);
-        self.open.lock().put((id, true), file.clone());
+        self.keep(id, true, file.clone(), None);
         Ok(file)
     }
 
-    /// An object to read.
-    pub(crate) fn read(&self, id: ObjectId) -> Result<Arc<File>, ContentsError> {
+    /// Says where objects come from that are not in the directory.
+    pub(crate) fn serve_host(&self, host: Box<dyn HostObjects>) {
+        if self.host.set(host).is_err() {
+            tracing::error!("objects of the host come from two places");
+        }
+    }
+
+    /// An object to read. What was read counts once [`Guarded::check`] says so.
+    pub(crate) fn read(&self, id: ObjectId) -> Result<Guarded, ContentsError> {
         self.cached(id, false)
+    }
+
+    /// Reads something of an object. `act` may be called twice: a file of the host can be taken in,
+    /// and then go, while it is read.
+    pub(crate) fn read_with<T>(
+        &self,
+        id: ObjectId,
+        mut act: impl FnMut(&File) -> Result<T, ContentsError>,
+    ) -> Result<T, ContentsError> {
+        let mut once = |opened: &Guarded| {
+            let done = act(&opened.file)?;
+            opened.check().map(|()| done)
+        };
+        match once(&self.read(id)?) {
+            Err(ContentsError::HostChanged { .. }) => {
+                self.reopen(id);
+                once(&self.read(id)?)
+            }
+            done => done,
+        }
     }
 
     /// The live layer's object, to write.
     pub(crate) fn write(&self, id: ObjectId) -> Result<Arc<File>, ContentsError> {
-        self.cached(id, true)
+        self.cached(id, true).map(|opened| opened.file)
     }
 
-    fn cached(&self, id: ObjectId, writable: bool) -> Result<Arc<File>, ContentsError> {
-        if let Some(file) = self.open.lock().get(&(id, writable)) {
-            return Ok(file.clone());
+    fn keep(
+        &self,
+        id: ObjectId,
+        writable: bool,
+        file: Arc<File>,
+        guard: Option<Arc<dyn StillTheSame>>,
+    ) -> Guarded {
+        let opened = Guarded { file, guard };
+        self.open.lock().put((id, writable), opened.clone());
+        opened
+    }
+
+    /// Closes an object that is read through a descriptor of ours: the next who reads it opens it
+    /// anew.
+    pub(crate) fn reopen(&self, id: ObjectId) {
+        self.open.lock().pop(&(id, false));
+    }
+
+    fn cached(&self, id: ObjectId, writable: bool) -> Result<Guarded, ContentsError> {
+        if let Some(opened) = self.open.lock().get(&(id, writable)) {
+            return Ok(opened.clone());
+        }
+        if let Some(host) = self.host.get()
+            && !writable
+            && let Some(opened) = host.open(id)?
+        {
+            return Ok(self.keep(id, false, opened.file, opened.guard));
         }
         let file = OpenOptions::new()
             .read(true)
             .write(writable)
             .open(self.path(id))
             .map_err(ContentsError::object("open", id))?;
-        let file = Arc::new(file);
-        self.open.lock().put((id, writable), file.clone());
-        Ok(file)
+        Ok(self.keep(id, writable, Arc::new(file), None))
     }
 
     /// Removes an object's file; one that is gone already is fine.
@@ -195,7 +278,7 @@ impl Objects {
     }
 
     fn sync(&self, id: ObjectId) -> Result<(), ContentsError> {
-        let file = match self.read(id) {
+        let opened = match self.read(id) {
             // Reclaimed meanwhile: nothing is left to lose.
             Err(ContentsError::Object { source, .. })
                 if source.kind() == io::ErrorKind::NotFound =>
@@ -204,7 +287,8 @@ impl Objects {
             }
             other => other?,
         };
-        file.sync_all().map_err(ContentsError::object("sync", id))?;
+        let synced = opened.file.sync_all();
+        synced.map_err(ContentsError::object("sync", id))?;
         let path = self.path(id);
         sync_dir(path.parent().unwrap_or(&self.dir)).map_err(ContentsError::object("sync", id))
     }

@@ -46,6 +46,8 @@ pub(super) struct Directory {
     /// Names by cookie, kept only when complete.
     order: BTreeMap<u64, Name>,
     complete: bool,
+    /// Of one that stands for a directory of the host: its names are in the catalog.
+    taken: bool,
     absent: usize,
 }
 
@@ -56,6 +58,16 @@ impl Directory {
             complete: true,
             ..Self::default()
         }
+    }
+
+    /// Whether the catalog is known to have the names that the directory has on the host.
+    pub(super) fn is_taken(&self) -> bool {
+        self.taken
+    }
+
+    /// The catalog has the names that the directory has on the host.
+    pub(super) fn set_taken(&mut self) {
+        self.taken = true;
     }
 
     /// Whether every name is known.

@@ -182,7 +182,8 @@ pub(crate) fn finish(core: &Core, spec: &SnapshotSpec) -> Result<u64, FreezeErro
 }
 
 impl View {
-    fn push_dirty(&self) -> Result<(), FreezeError> {
+    /// Has pages written back that programs changed in mapped files.
+    pub(crate) fn push_dirty(&self) -> Result<(), FreezeError> {
         let mappable = self.kernel.mappable();
         if mappable.is_empty() {
             return Ok(());

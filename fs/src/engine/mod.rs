@@ -245,7 +245,11 @@ impl Mutation<'_> {
 
     /// Adds the row for what a new version of an inode does to the layer's totals. They count what
     /// has a name: a removed file that is still open here is not in a fork either.
+    /// What began on the host does not count: nobody knows how much of it there is.
     fn count(&self, change: &mut Change, old: Option<&InodeRow>, new: &InodeRow) {
+        if self.view.core.bases.contains(new.born) {
+            return;
+        }
         let usage = |row: Option<&InodeRow>| {
             let row = row.filter(|row| row.attr.nlink > 0);
             row.map_or((0, 0), |row| {

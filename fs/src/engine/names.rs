@@ -88,6 +88,7 @@ impl View {
         if state.row.attr.kind != FileKind::Directory {
             return Err(OpError::NotDirectory(node.ino));
         }
+        self.take_in(node, state)?;
         let directory = state.directory.get_or_insert_default();
         if let Some(slot) = directory.slot(name) {
             return Ok(slot);
@@ -96,6 +97,20 @@ impl View {
         let slot = Slot::from_version(version);
         directory.set(name, slot);
         Ok(slot)
+    }
+
+    /// Sees to it that the names of a directory that stands for one of the host are known.
+    fn take_in(&self, node: &Node, state: &mut NodeState) -> Result<(), OpError> {
+        if state.row.content != ContentKind::Host {
+            return Ok(());
+        }
+        let directory = state.directory.get_or_insert_default();
+        if !directory.is_taken() {
+            let bases = &self.core.bases;
+            bases.take_in(&self.core, node.ino, state.row.born)?;
+            directory.set_taken();
+        }
+        Ok(())
     }
 
     /// Loads every name of a directory.
@@ -108,6 +123,7 @@ impl View {
         if state.row.attr.kind != FileKind::Directory {
             return Err(OpError::NotDirectory(node.ino));
         }
+        self.take_in(node, state)?;
         let directory = state.directory.get_or_insert_default();
         if !directory.is_complete() {
             let listing = self.at_lineage(epoch, |at| self.core.catalog.entries(node.ino, at))?;
@@ -282,8 +298,10 @@ impl Mutation<'_> {
         let mut row = state.row;
         row.attr.mtime = self.now;
         row.attr.ctime = self.now;
-        row.attr.nlink += u32::from(directory_added);
-        row.attr.nlink -= u32::from(directory_removed && row.attr.nlink > 2);
+        if row.content != ContentKind::Host {
+            row.attr.nlink += u32::from(directory_added);
+            row.attr.nlink -= u32::from(directory_removed && row.attr.nlink > 2);
+        }
         row
     }
 

@@ -9,22 +9,18 @@ use std::io::Read;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::Arc;
 
-use rustix::fs::{SeekFrom, seek};
-
 use super::workspaces::root_row;
 use super::{Store, WorkspaceError, WorkspaceInfo};
 use crate::attr::{Attr, FileKind, Timestamp};
 use crate::catalog::CatalogError;
 use crate::change::{BLOCK_END, Change, ContentKind, EntryRow, InodeRow, Name, Row};
-use crate::contents::{ContentsError, INLINE_MAX};
+use crate::contents::{ContentsError, CopyError, INLINE_MAX, copy_file};
 use crate::engine::now_ns;
 use crate::id::{Ino, LayerId, ObjectId, WorkspaceId, WorkspaceName};
 
 /// Rows in one transaction: large enough to be fast, small enough that others are not kept
 /// waiting for the writer longer than about a millisecond.
 const BATCH: usize = 256;
-/// Bytes copied at a time.
-const CHUNK: usize = 1 << 20;
 
 /// Name and value of an extended attribute.
 pub type Xattr = (Vec<u8>, Vec<u8>);
@@ -73,6 +69,15 @@ pub enum BuildError {
     /// The catalog failed.
     #[error(transparent)]
     Catalog(#[from] CatalogError),
+}
+
+impl From<CopyError> for BuildError {
+    fn from(error: CopyError) -> Self {
+        match error {
+            CopyError::Source(error) => Self::Source(error),
+            CopyError::Target(error) => Self::Contents(error),
+        }
+    }
 }
 
 /// A base layer being filled.
@@ -335,7 +340,8 @@ impl Builder<'_> {
                     self.inline(ino, row, Arc::from(data));
                 } else {
                     let (object, to) = self.object(ino, row)?;
-                    self.copy(from, &to, object, size)?;
+                    let reflink = self.store.core.objects.can_reflink();
+                    copy_file(from, &to, object, size, reflink, &mut self.buffer)?;
                     row.attr.size = size;
                     row.attr.blocks = blocks(&to, object)?;
                 }
@@ -379,46 +385,6 @@ impl Builder<'_> {
             object: Some(id),
         });
         Ok((id, file))
-    }
-
-    /// Copies a file's data, by sharing extents where the disk can, leaving its holes out.
-    fn copy(
-        &mut self,
-        from: &File,
-        to: &File,
-        object: ObjectId,
-        size: u64,
-    ) -> Result<(), BuildError> {
-        if self.store.core.objects.can_reflink() && rustix::fs::ioctl_ficlone(to, from).is_ok() {
-            return Ok(());
-        }
-        self.buffer.resize(CHUNK, 0);
-        let mut at = 0;
-        while at < size {
-            let data = match seek(from, SeekFrom::Data(at)) {
-                Ok(data) => data,
-                Err(rustix::io::Errno::NXIO) => break,
-                // A file system without holes has data everywhere.
-                Err(rustix::io::Errno::INVAL | rustix::io::Errno::OPNOTSUPP) => at,
-                Err(errno) => return Err(BuildError::Source(errno.into())),
-            };
-            let hole = seek(from, SeekFrom::Hole(data)).unwrap_or(size).min(size);
-            at = data;
-            while at < hole {
-                let len = usize::try_from(hole - at).unwrap_or(CHUNK).min(CHUNK);
-                let count = from
-                    .read_at(&mut self.buffer[..len], at)
-                    .map_err(BuildError::Source)?;
-                if count == 0 {
-                    // Cut shorter while it was read; the rest reads as zeros.
-                    return Ok(());
-                }
-                to.write_all_at(&self.buffer[..count], at)
-                    .map_err(ContentsError::object("write to", object))?;
-                at += count as u64;
-            }
-        }
-        Ok(())
     }
 
     fn flush_if_full(&mut self) -> Result<(), BuildError> {

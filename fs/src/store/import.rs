@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::ops::ControlFlow;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -20,7 +20,8 @@ use super::builder::{BuildError, Builder, NewContents, NewFile, Xattr};
 use super::open::PARTS;
 use super::types::{ImportProgress, ImportReport};
 use super::{Store, WorkspaceError, WorkspaceInfo};
-use crate::attr::{FileKind, Timestamp};
+use crate::attr::FileKind;
+use crate::base;
 use crate::catalog::CatalogError;
 use crate::id::{Ino, WorkspaceName};
 
@@ -309,10 +310,6 @@ impl Import<'_> {
         fd: BorrowedFd<'_>,
         name: Option<&[u8]>,
     ) -> Result<NewFile, ImportError> {
-        let time = |secs: i64, nanos: u64| Timestamp {
-            secs,
-            nanos: u32::try_from(nanos).unwrap_or(0).min(999_999_999),
-        };
         let device = matches!(kind, FileKind::CharDevice | FileKind::BlockDevice);
         Ok(NewFile {
             kind,
@@ -320,62 +317,19 @@ impl Import<'_> {
             uid: stat.st_uid,
             gid: stat.st_gid,
             rdev: if device {
-                kernel_device(stat.st_rdev)
+                base::kernel_device(stat.st_rdev)
             } else {
                 0
             },
-            atime: time(stat.st_atime, stat.st_atime_nsec),
-            mtime: time(stat.st_mtime, stat.st_mtime_nsec),
+            atime: base::time(stat.st_atime, stat.st_atime_nsec),
+            mtime: base::time(stat.st_mtime, stat.st_mtime_nsec),
             xattrs: self.xattrs(fd, name)?,
         })
     }
 
     /// Extended attributes of an open file, or of a name that cannot be opened (a link, a device).
     fn xattrs(&self, fd: BorrowedFd<'_>, name: Option<&[u8]>) -> Result<Vec<Xattr>, ImportError> {
-        use rustix::fs::{fgetxattr, flistxattr, lgetxattr, llistxattr};
-        use rustix::io::Errno;
-        let mut path = format!("/proc/self/fd/{}/", fd.as_raw_fd()).into_bytes();
-        path.extend_from_slice(name.unwrap_or_default());
-        let mut list = vec![0; 64 << 10];
-        let listed = match name {
-            Some(_) => llistxattr(&path[..], &mut list[..]),
-            None => flistxattr(fd, &mut list[..]),
-        };
-        let len = match listed {
-            Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
-            other => other.map_err(self.entry("list the attributes of"))?,
-        };
-        let mut found = Vec::new();
-        for attribute in list[..len]
-            .split(|&byte| byte == 0)
-            .filter(|name| !name.is_empty())
-        {
-            let wanted = [
-                &b"user."[..],
-                b"trusted.",
-                b"security.",
-                b"system.posix_acl_",
-            ]
-            .iter()
-            .any(|prefix| attribute.starts_with(prefix));
-            if !wanted {
-                continue;
-            }
-            let mut value = vec![0; 64 << 10];
-            let got = match name {
-                Some(_) => lgetxattr(&path[..], attribute, &mut value[..]),
-                None => fgetxattr(fd, attribute, &mut value[..]),
-            };
-            match got {
-                // Removed since it was listed.
-                Err(Errno::NODATA) => {}
-                other => {
-                    value.truncate(other.map_err(self.entry("read the attributes of"))?);
-                    found.push((attribute.to_vec(), value));
-                }
-            }
-        }
-        Ok(found)
+        base::xattrs(fd, name).map_err(self.entry("read the attributes of"))
     }
 
     fn entry(&self, action: &'static str) -> impl FnOnce(rustix::io::Errno) -> ImportError + use<> {
@@ -391,10 +345,4 @@ impl Import<'_> {
         let path = self.path.clone();
         move |source| ImportError::Build { path, source }
     }
-}
-
-/// A device number in the kernel's 32-bit encoding (`new_encode_dev` in `linux/kdev_t.h`).
-fn kernel_device(device: u64) -> u32 {
-    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    (minor & 0xff) | (major << 8) | ((minor & !0xff) << 12)
 }

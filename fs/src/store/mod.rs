@@ -5,6 +5,8 @@
 //! takes effect whole or not at all; operations on one workspace are serialised by its control
 //! mutex, names of workspaces by the catalog's unique index and the names mutex.
 
+mod adopt;
+mod base;
 mod builder;
 mod chores;
 mod control;
@@ -24,6 +26,8 @@ mod workspaces;
 use std::path::Path;
 use std::sync::Arc;
 
+pub use adopt::AdoptError;
+pub use base::{BaseDir, BaseError};
 pub use builder::{BuildError, Builder, NewContents, NewFile, Xattr};
 pub use fork::ForkError;
 pub use import::ImportError;
@@ -32,8 +36,9 @@ pub use open::OpenError;
 pub use rollback::RollbackError;
 pub use snapshots::{FindError, SnapshotError};
 pub use types::{
-    Fidelity, ForkSource, ImportProgress, ImportReport, MountRecord, MountTarget, RollbackReport,
-    SnapshotFilter, SnapshotInfo, SnapshotOptions, StoreInfo, WorkspaceInfo,
+    AdoptProgress, AdoptReport, BaseInfo, BaseState, Fidelity, ForkSource, ImportProgress,
+    ImportReport, MountRecord, MountTarget, RollbackReport, SnapshotFilter, SnapshotInfo,
+    SnapshotOptions, StoreInfo, WorkspaceInfo,
 };
 pub use workspaces::WorkspaceError;
 

@@ -1,8 +1,9 @@
 //! Making, opening and inspecting a store.
 
+use std::collections::HashSet;
 use std::fs::{DirBuilder, File, Permissions};
 use std::io::{self, Read};
-use std::os::unix::fs::{DirBuilderExt, FileExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -12,9 +13,10 @@ use thiserror::Error;
 use tracing::warn;
 
 use super::chores::Chores;
-use super::place::{Place, settle_in};
+use super::place::{Place, boot_id, settle_in};
 use super::types::{StoreInfo, rfc3339};
 use super::{Store, control, trust};
+use crate::base::{Bases, HostFiles, host_inode};
 use crate::catalog::{APPLICATION_ID, Catalog, CatalogError, FORMAT, size_on_disk};
 use crate::change::{Change, Row};
 use crate::contents::{ContentsError, Objects};
@@ -394,10 +396,13 @@ impl Store {
             .start_checkpoints(Arc::new(move || before.sync_inherited(true)))
             .map_err(catalog_error)?;
         let numbers = Numbers::open(&catalog, last).map_err(catalog_error)?;
+        let bases = Arc::new(bases(&dir, &catalog)?);
+        objects.serve_host(Box::new(HostFiles(bases.clone())));
         let core = Arc::new(Core {
             dir: dir.clone(),
             catalog,
             objects,
+            bases,
             layers,
             numbers,
             moving: RwLock::new(0),
@@ -425,6 +430,18 @@ impl Store {
             core,
         }))
     }
+}
+
+/// What the store has of directories of the host.
+fn bases(dir: &Path, catalog: &Arc<Catalog>) -> Result<Bases, OpenError> {
+    let boot = boot_id().map_err(access("look at", dir))?;
+    let mut own = HashSet::new();
+    for part in [""].into_iter().chain(PARTS) {
+        let part = dir.join(part);
+        let meta = std::fs::metadata(&part).map_err(access("look at", &part))?;
+        own.insert((meta.dev(), meta.ino()));
+    }
+    Bases::open(catalog, own, boot).map_err(|source| catalog_error(dir, source))
 }
 
 /// Finds a store that exists, and refuses one that cannot be trusted.
@@ -523,7 +540,9 @@ fn sweep(core: &Core) -> Result<(), OpError> {
     let known = core.catalog.object_ids()?;
     let mut last = None;
     for id in core.objects.on_disk()? {
-        last = last.max(Some(id));
+        if host_inode(id).is_none() {
+            last = last.max(Some(id));
+        }
         if !known.contains(&id) {
             tracing::info!(object = id.0, "removing an object that belongs to nothing");
             core.objects.remove(id)?;

@@ -15,6 +15,11 @@ use crate::change::{Change, Row};
 /// Identifies one run of the kernel.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
+/// The id of the running kernel's run.
+pub(super) fn boot_id() -> io::Result<String> {
+    Ok(std::fs::read_to_string(BOOT_ID)?.trim().to_owned())
+}
+
 /// The store's directory as it is found: path, inode, file system.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Place {
@@ -30,10 +35,10 @@ impl Place {
     /// The place of a directory given by its path without symbolic links.
     pub(super) fn of(dir: &Path) -> io::Result<Self> {
         let meta = std::fs::metadata(dir)?;
-        let boot = std::fs::read_to_string(BOOT_ID)?;
+        let boot = boot_id()?;
         Ok(Self {
             device: meta.dev(),
-            boot: boot.trim().to_owned(),
+            boot,
             inode: meta.ino(),
             path: hexadecimal(dir.as_os_str()),
         })

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::base::BaseDir;
 use crate::catalog::{SnapshotRecord, WorkspaceRecord};
+pub use crate::change::BaseState;
 use crate::id::{LayerId, SnapshotId, SnapshotName, WorkspaceId};
 
 /// Identity and counts of a store.
@@ -60,6 +62,23 @@ pub struct WorkspaceInfo {
     /// The snapshot that its present state was made from: the last one taken of it, or what it was
     /// rolled back to or forked from since.
     pub parent: Option<SnapshotId>,
+    /// The directories of the host that it was made from.
+    #[serde(skip)]
+    pub base: Option<BaseInfo>,
+}
+
+/// The directories of the host that a workspace was made from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BaseInfo {
+    /// The directories.
+    pub dirs: Vec<BaseDir>,
+    /// What is left out: lines as in a `.gitignore`.
+    pub exclude: String,
+    /// How far they were taken in.
+    pub state: BaseState,
+    /// Files and directories that were found to be others than they were; reading them fails. Not
+    /// all if there are many.
+    pub changed: Vec<PathBuf>,
 }
 
 /// What a snapshot can bring back.
@@ -176,6 +195,30 @@ pub struct ImportReport {
     pub elapsed_us: u64,
 }
 
+/// How far an adoption is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AdoptProgress {
+    /// Directories whose names were taken in.
+    pub directories: u64,
+    /// Files whose contents were.
+    pub files: u64,
+    /// Bytes of contents.
+    pub bytes: u64,
+}
+
+/// What an adoption took in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AdoptReport {
+    /// Directories whose names were taken in.
+    pub directories: u64,
+    /// Files whose contents were.
+    pub files: u64,
+    /// Bytes of contents.
+    pub bytes: u64,
+    /// How long it took, in microseconds.
+    pub elapsed_us: u64,
+}
+
 /// What is mounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MountTarget {
@@ -203,7 +246,11 @@ pub(crate) fn rfc3339(ns: i64) -> String {
 }
 
 impl WorkspaceInfo {
-    pub(super) fn new(record: WorkspaceRecord, snapshot_count: u64) -> Self {
+    pub(super) fn new(
+        record: WorkspaceRecord,
+        snapshot_count: u64,
+        base: Option<BaseInfo>,
+    ) -> Self {
         Self {
             id: record.id,
             name: record.name,
@@ -213,6 +260,7 @@ impl WorkspaceInfo {
             created_at: rfc3339(record.created_at),
             forked_from: record.forked_from,
             parent: record.parent,
+            base,
         }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::{FindError, Store, WorkspaceError};
+use crate::catalog::CatalogError;
 use crate::engine::{View, ViewTarget};
 use crate::id::{LayerId, SnapshotId};
 
@@ -13,6 +14,7 @@ impl Store {
     /// # Errors
     /// [`WorkspaceError::NotFound`].
     pub fn open_live(&self, workspace: &str) -> Result<Arc<View>, WorkspaceError> {
+        self.hold_base(self.workspace_record(workspace)?.layer)?;
         self.with_control(workspace, |record, control| {
             let view = control.view.get_or_insert_with(|| {
                 View::new(self.core.clone(), ViewTarget::Live(record.id), record.layer)
@@ -21,12 +23,18 @@ impl Store {
         })
     }
 
+    /// The view of a workspace, if somebody has it open.
+    pub(crate) fn live_view(&self, workspace: &str) -> Result<Option<Arc<View>>, WorkspaceError> {
+        self.with_control(workspace, |_, control| Ok(control.view.clone()))
+    }
+
     /// The read-only view of a snapshot.
     ///
     /// # Errors
     /// [`FindError::NotFound`].
     pub fn open_frozen(&self, snapshot: &SnapshotId) -> Result<Arc<View>, FindError> {
         let info = self.find_snapshot(snapshot.as_str())?;
+        self.hold_base(info.layer)?;
         Ok(self.controls.frozen(&info.id, || {
             View::new(
                 self.core.clone(),
@@ -34,6 +42,17 @@ impl Store {
                 info.layer,
             )
         }))
+    }
+
+    /// Opens the directories of the host that a layer stands on, before anything of it can be
+    /// mounted, over one of them perhaps.
+    pub(crate) fn hold_base(&self, layer: LayerId) -> Result<(), CatalogError> {
+        let base = self
+            .core
+            .layers
+            .lineage(layer)
+            .map(|lineage| lineage.base());
+        base.map_or(Ok(()), |base| self.core.bases.hold(base))
     }
 
     /// Live layers of workspaces that are open.

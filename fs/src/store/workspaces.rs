@@ -200,7 +200,8 @@ impl Store {
 
     fn describe(&self, record: WorkspaceRecord) -> Result<WorkspaceInfo, CatalogError> {
         let snapshot_count = self.core.catalog.snapshot_count(record.id)?;
-        Ok(WorkspaceInfo::new(record, snapshot_count))
+        let base = self.base_info(record.layer)?;
+        Ok(WorkspaceInfo::new(record, snapshot_count, base))
     }
 
     pub(super) fn workspace_record(&self, name: &str) -> Result<WorkspaceRecord, WorkspaceError> {

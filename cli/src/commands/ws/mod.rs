@@ -1,5 +1,6 @@
 //! `floe ws ...`: workspaces.
 
+pub(crate) mod adopt;
 pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod list;
@@ -18,6 +19,7 @@ pub(crate) enum Ws {
     #[command(visible_alias = "ls")]
     List(list::List),
     Show(show::Show),
+    Adopt(adopt::Adopt),
     Rename(rename::Rename),
     #[command(visible_alias = "rm")]
     Delete(delete::Delete),
@@ -33,6 +35,7 @@ impl Ws {
             Self::Create(command) => command.run(context),
             Self::List(command) => command.run(context),
             Self::Show(command) => command.run(context),
+            Self::Adopt(command) => command.run(context),
             Self::Rename(command) => command.run(context),
             Self::Delete(command) => command.run(context),
         }

@@ -52,6 +52,23 @@ impl Show {
                 .iter()
                 .map(|dir| ("mounted on", printable(&dir.to_string()))),
         );
+        if let Some(base) = shown.base {
+            for dir in &base.dirs {
+                let (dir, at) = (&dir.dir, &dir.at);
+                lines.push(("made from", printable(&format!("{dir} at {at}"))));
+            }
+            for pattern in &base.exclude {
+                lines.push(("without", printable(pattern)));
+            }
+            let state = match base.state.as_str() {
+                "adopted" => "adopted: the store has everything",
+                "adopting" => "being adopted",
+                _ => "in place: contents are read from there",
+            };
+            lines.push(("base", state.to_owned()));
+            let changed = base.changed.iter();
+            lines.extend(changed.map(|path| ("changed", printable(&path.to_string()))));
+        }
         context.output.text(&facts(&lines))
     }
 }

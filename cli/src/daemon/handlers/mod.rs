@@ -2,6 +2,7 @@
 //! thread, with whatever input it was given: all checks are here or in the engine.
 
 mod control;
+mod diff;
 mod mounts;
 mod snapshots;
 mod store;
@@ -9,12 +10,13 @@ mod workspaces;
 
 pub(crate) use control::unrestored;
 pub use control::{status, stop};
+pub use diff::{diff, diff_file};
 pub use mounts::{mount, umount};
 pub use snapshots::{fork, list_snapshots, log, rollback, show_snapshot, snapshot};
 pub use store::check_store;
 pub use workspaces::{
-    create_workspace, delete_workspace, import_workspace, list_workspaces, rename_workspace,
-    show_workspace,
+    adopt_workspace, create_workspace, create_workspace_from, delete_workspace, import_workspace,
+    list_workspaces, rename_workspace, show_workspace,
 };
 
 use floe_fs::{FindError, MountTarget, WorkspaceError, WorkspaceInfo};

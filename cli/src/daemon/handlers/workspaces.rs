@@ -3,14 +3,15 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
+use floe_fs::BaseDir;
 use floe_fs::id::WorkspaceName;
 
 use super::{Daemon, shown};
 use crate::error::{ApiError, ErrorKind};
-use crate::wire::records::{Deleted, Imported, Workspace};
+use crate::wire::records::{Adopted, Deleted, Imported, Workspace};
 use crate::wire::{
-    CreateWorkspace, DeleteWorkspace, ImportWorkspace, ListWorkspaces, Progress, RenameWorkspace,
-    ShowWorkspace,
+    AdoptWorkspace, CreateWorkspace, CreateWorkspaceFrom, DeleteWorkspace, ImportWorkspace,
+    ListWorkspaces, Progress, RenameWorkspace, ShowWorkspace,
 };
 
 /// Least time between two reports of an import.
@@ -64,6 +65,69 @@ pub fn import_workspace(
     Ok(Imported {
         workspace: shown(daemon, info),
         import: report.into(),
+    })
+}
+
+/// Makes a workspace that shows directories of the host in place.
+///
+/// # Errors
+/// When the name is not allowed or taken, or a directory cannot be used.
+pub fn create_workspace_from(
+    daemon: &Daemon,
+    request: &CreateWorkspaceFrom,
+) -> Result<Workspace, ApiError> {
+    let name = WorkspaceName::parse(&request.name)?;
+    let mut dirs = Vec::new();
+    for dir in &request.dirs {
+        let (dir, at) = (dir.dir.to_path(), dir.at.to_path());
+        if !dir.is_absolute() {
+            let what = format!("'{}' is not an absolute path", dir.display());
+            return Err(ApiError::new(ErrorKind::Usage, what));
+        }
+        dirs.push(BaseDir { dir, at });
+    }
+    if let Some(bad) = request.exclude.iter().find(|line| line.contains('\n')) {
+        let what = format!("the pattern {bad:?} has more than one line");
+        return Err(ApiError::new(ErrorKind::Usage, what));
+    }
+    let exclude = request.exclude.join("\n");
+    let made = daemon.store.create_workspace_from(&name, &dirs, &exclude)?;
+    Ok(shown(daemon, made))
+}
+
+/// Takes in what a workspace shows of the host. It goes on when nobody waits any more; `on_progress`
+/// is told now and then how far it is and returns whether that could be passed on.
+///
+/// # Errors
+/// When there is nothing to adopt, or some of it could not be taken in.
+pub fn adopt_workspace(
+    daemon: &Daemon,
+    request: &AdoptWorkspace,
+    is_wanted: &dyn Fn() -> bool,
+    on_progress: &mut dyn FnMut(&Progress) -> bool,
+) -> Result<Adopted, ApiError> {
+    let base = daemon.store.base_of(&request.name)?;
+    let adoption = daemon.adoptions.begin(base)?;
+    let adopted = loop {
+        if request.detach {
+            break None;
+        }
+        match adoption.wait(REPORT_EVERY) {
+            Ok(ended) => break Some(ended?),
+            Err(progress) => {
+                let told = on_progress(&Progress {
+                    files: progress.directories + progress.files,
+                    bytes: progress.bytes,
+                });
+                if !told || !is_wanted() {
+                    break None;
+                }
+            }
+        }
+    };
+    Ok(Adopted {
+        workspace: shown(daemon, daemon.store.workspace(&request.name)?),
+        adopted,
     })
 }
 

@@ -10,7 +10,7 @@ use tracing::{error, info, warn};
 
 use super::super::{Daemon, handlers};
 use crate::error::{ApiError, ErrorKind};
-use crate::wire::{ImportWorkspace, Reply, Request, line};
+use crate::wire::{Progress, Reply, Request, line};
 
 /// Handles a request and writes its answer; a panic becomes an answer as well.
 pub(super) fn catch(daemon: &Daemon, request: Request, stream: &mut UnixStream) -> io::Result<()> {
@@ -32,7 +32,15 @@ fn dispatch(daemon: &Daemon, request: Request, stream: &mut UnixStream) -> io::R
         R::Stop(request) => answer(stream, handlers::stop(daemon, &request)),
         R::CheckStore(request) => answer(stream, handlers::check_store(daemon, &request)),
         R::CreateWorkspace(request) => answer(stream, handlers::create_workspace(daemon, &request)),
-        R::ImportWorkspace(request) => import(daemon, &request, stream),
+        R::ImportWorkspace(request) => with_progress(stream, |is_there, on_progress| {
+            handlers::import_workspace(daemon, &request, is_there, on_progress)
+        }),
+        R::CreateWorkspaceFrom(request) => {
+            answer(stream, handlers::create_workspace_from(daemon, &request))
+        }
+        R::AdoptWorkspace(request) => with_progress(stream, |is_there, on_progress| {
+            handlers::adopt_workspace(daemon, &request, is_there, on_progress)
+        }),
         R::ListWorkspaces(request) => answer(stream, handlers::list_workspaces(daemon, &request)),
         R::ShowWorkspace(request) => answer(stream, handlers::show_workspace(daemon, &request)),
         R::RenameWorkspace(request) => answer(stream, handlers::rename_workspace(daemon, &request)),
@@ -43,6 +51,8 @@ fn dispatch(daemon: &Daemon, request: Request, stream: &mut UnixStream) -> io::R
         R::Fork(request) => answer(stream, handlers::fork(daemon, &request)),
         R::Rollback(request) => answer(stream, handlers::rollback(daemon, &request)),
         R::Log(request) => answer(stream, handlers::log(daemon, &request)),
+        R::Diff(request) => answer(stream, handlers::diff(daemon, &request)),
+        R::DiffFile(request) => answer(stream, handlers::diff_file(daemon, &request)),
         R::ListSnapshots(request) => answer(stream, handlers::list_snapshots(daemon, request)),
         R::ShowSnapshot(request) => answer(stream, handlers::show_snapshot(daemon, &request)),
     }
@@ -60,19 +70,22 @@ fn answer<T: Serialize>(stream: &mut UnixStream, result: Result<T, ApiError>) ->
     }
 }
 
-fn import(daemon: &Daemon, request: &ImportWorkspace, stream: &mut UnixStream) -> io::Result<()> {
+/// Answers a request that takes long.
+fn with_progress<T: Serialize>(
+    stream: &mut UnixStream,
+    handle: impl FnOnce(&dyn Fn() -> bool, &mut dyn FnMut(&Progress) -> bool) -> Result<T, ApiError>,
+) -> io::Result<()> {
     let peer = stream.try_clone()?;
     let mut gone: Option<io::Error> = None;
-    let result =
-        handlers::import_workspace(daemon, request, &|| is_there(&peer), &mut |progress| {
-            gone = line::write(stream, &Reply::<()>::Progress(progress.clone())).err();
-            gone.is_none()
-        });
+    let result = handle(&|| is_there(&peer), &mut |progress| {
+        gone = line::write(stream, &Reply::<()>::Progress(progress.clone())).err();
+        gone.is_none()
+    });
     if result
         .as_ref()
         .is_err_and(|error| error.kind == ErrorKind::Interrupted)
     {
-        info!(name = request.name, "the client that imported went away");
+        info!("the client went away before the end");
     }
     match gone {
         Some(error) => Err(error),

@@ -1,0 +1,274 @@
+//! Looking at files of the host: opening them without being led elsewhere, and telling whether
+//! they are what they were.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{Mode, OFlags, ResolveFlags, Stat, openat2};
+use rustix::io::Errno;
+
+use crate::attr::Timestamp;
+use crate::change::{HostRow, Name, Seen};
+
+/// Names and values of extended attributes.
+pub(crate) type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Attributes that a workspace keeps.
+const KEPT: [&[u8]; 4] = [b"user.", b"trusted.", b"security.", b"system.posix_acl_"];
+/// Bytes of a path that the kernel takes at a time, with room to spare.
+const PATH_BYTES: usize = 3500;
+
+/// A time of a `stat`.
+pub(crate) fn time(secs: i64, nanos: u64) -> Timestamp {
+    Timestamp {
+        secs,
+        nanos: u32::try_from(nanos).unwrap_or(0).min(999_999_999),
+    }
+}
+
+/// What a file is now.
+pub(crate) fn seen(stat: &Stat) -> Seen {
+    Seen {
+        dev: stat.st_dev,
+        inode: stat.st_ino,
+        links: stat.st_nlink,
+        size: u64::try_from(stat.st_size).unwrap_or(0),
+        mtime: time(stat.st_mtime, stat.st_mtime_nsec),
+        ctime: time(stat.st_ctime, stat.st_ctime_nsec),
+    }
+}
+
+impl Seen {
+    /// Whether it is the same file, whatever is in it. Device numbers may differ after the host
+    /// was started again.
+    pub(crate) fn is_same_file(&self, now: &Self, same_boot: bool) -> bool {
+        self.inode == now.inode && (self.dev == now.dev || !same_boot)
+    }
+
+    /// Whether it is the same file with the same contents.
+    pub(crate) fn is_unchanged(&self, now: &Self, same_boot: bool) -> bool {
+        self.is_same_file(now, same_boot)
+            && self.size == now.size
+            && self.mtime == now.mtime
+            && self.ctime == now.ctime
+    }
+}
+
+/// Opens a directory that was named when the base was made.
+pub(super) fn open_root(row: &HostRow, same_boot: bool) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::open(&row.name[..], flags, Mode::empty())?;
+    if row
+        .seen
+        .is_same_file(&seen(&rustix::fs::fstat(&root)?), same_boot)
+    {
+        Ok(root)
+    } else {
+        Err(Errno::STALE)
+    }
+}
+
+/// Opens what the names lead to, below a directory, through no link and no mount.
+pub(super) fn open_beneath(
+    root: BorrowedFd<'_>,
+    names: &[Name],
+    flags: OFlags,
+) -> Result<OwnedFd, Errno> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+    let way = OFlags::PATH | OFlags::DIRECTORY;
+    let mut from: Option<OwnedFd> = None;
+    let mut rest = names;
+    loop {
+        let mut path = Vec::new();
+        let mut taken = 0;
+        for name in rest {
+            if taken > 0 && path.len() + name.len() > PATH_BYTES {
+                break;
+            }
+            if taken > 0 {
+                path.push(b'/');
+            }
+            path.extend_from_slice(name);
+            taken += 1;
+        }
+        rest = &rest[taken..];
+        if path.is_empty() {
+            path.push(b'.');
+        }
+        let step = if rest.is_empty() { flags } else { way } | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let at = from.as_ref().map_or(root, |fd| fd.as_fd());
+        let next = openat2(at, &path[..], step, Mode::empty(), resolve)?;
+        if rest.is_empty() {
+            return Ok(next);
+        }
+        from = Some(next);
+    }
+}
+
+/// Whether an error of [`open_beneath`] says that something else is there now.
+pub(super) fn says_changed(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::STALE
+    )
+}
+
+/// A way to an open file that can be opened again.
+pub(super) fn reopen(file: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let flags = flags | OFlags::CLOEXEC;
+    // Reading must not write the time of the last access, where that can be asked for.
+    match rustix::fs::open(&path, flags | OFlags::NOATIME, Mode::empty()) {
+        Err(Errno::PERM) => rustix::fs::open(&path, flags, Mode::empty()),
+        other => other,
+    }
+}
+
+/// Extended attributes of an open file, or of a name that cannot be opened (a link, a device).
+/// One that may not be read is left out: whoever asks for it there may not either.
+pub(crate) fn xattrs(fd: BorrowedFd<'_>, name: Option<&[u8]>) -> Result<Xattrs, Errno> {
+    use rustix::fs::{fgetxattr, flistxattr, lgetxattr, llistxattr};
+    let mut path = format!("/proc/self/fd/{}/", fd.as_raw_fd()).into_bytes();
+    path.extend_from_slice(name.unwrap_or_default());
+    let list = grown(|buffer| match name {
+        Some(_) => llistxattr(&path[..], buffer),
+        None => flistxattr(fd, buffer),
+    });
+    let list = match list {
+        Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
+        other => other?,
+    };
+    let mut found = Vec::new();
+    for attribute in list
+        .split(|&byte| byte == 0)
+        .filter(|name| !name.is_empty())
+    {
+        if !KEPT.iter().any(|prefix| attribute.starts_with(prefix)) {
+            continue;
+        }
+        let got = grown(|buffer| match name {
+            Some(_) => lgetxattr(&path[..], attribute, buffer),
+            None => fgetxattr(fd, attribute, buffer),
+        });
+        match got {
+            // Removed since it was listed, or not for us.
+            Err(Errno::NODATA | Errno::ACCESS | Errno::PERM) => {}
+            other => found.push((attribute.to_vec(), other?)),
+        }
+    }
+    Ok(found)
+}
+
+/// Calls until the buffer is large enough; most files have no attribute, which takes one call.
+fn grown(mut call: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
+    loop {
+        let len = call(&mut [])?;
+        if len == 0 {
+            return Ok(Vec::new());
+        }
+        let mut buffer = vec![0; len];
+        match call(&mut buffer) {
+            // Grown since.
+            Err(Errno::RANGE) => {}
+            other => {
+                buffer.truncate(other?);
+                return Ok(buffer);
+            }
+        }
+    }
+}
+
+/// A device number in the kernel's 32-bit encoding (`new_encode_dev` in `linux/kdev_t.h`).
+pub(crate) fn kernel_device(device: u64) -> u32 {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    (minor & 0xff) | (major << 8) | ((minor & !0xff) << 12)
+}
+
+/// Number of the mount that a name, or an open directory, is on. No server is asked: it may be a
+/// mount of this very process, or one that does not answer.
+pub(super) fn mount_of(at: BorrowedFd<'_>, name: &Path) -> Result<u64, Errno> {
+    use rustix::fs::{AtFlags, StatxFlags, statx};
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    let flags = if name.as_os_str().is_empty() {
+        flags | AtFlags::EMPTY_PATH
+    } else {
+        flags
+    };
+    Ok(statx(at, name, flags, StatxFlags::MNT_ID)?.stx_mnt_id)
+}
+
+/// Whether a file is in a mount of Floe's, of this process or of another.
+pub(crate) fn is_mount_of_floe(file: BorrowedFd<'_>) -> std::io::Result<bool> {
+    let id = mount_of(file, Path::new(""))?.to_string();
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
+    // The first field is the mount's number; after " - " comes the kind of file system.
+    let line = mounts
+        .lines()
+        .find(|line| line.split(' ').next() == Some(&id));
+    let kind = line.and_then(|line| line.split_once(" - "));
+    Ok(kind.is_some_and(|(_, rest)| rest.starts_with("fuse.floe ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn names(path: &str) -> Vec<Name> {
+        let names = path.split('/').filter(|name| !name.is_empty());
+        names.map(|name| Name::from(name.as_bytes())).collect()
+    }
+
+    #[test]
+    fn nothing_outside_the_directory_is_opened() {
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = scratch.path().join("dir");
+        fs::create_dir_all(dir.join("a/b")).unwrap();
+        fs::write(dir.join("a/b/f"), "x").unwrap();
+        fs::write(scratch.path().join("secret"), "s").unwrap();
+        std::os::unix::fs::symlink("b", dir.join("a/link")).unwrap();
+        std::os::unix::fs::symlink("/etc", dir.join("out")).unwrap();
+        let root = fs::File::open(&dir).unwrap();
+        let open = |path| open_beneath(root.as_fd(), &names(path), OFlags::RDONLY);
+        assert!(open("a/b/f").is_ok() && open("").is_ok());
+        for path in ["a/link/f", "out/passwd", "a/link", "../secret", "a/none"] {
+            let errno = open(path).unwrap_err();
+            assert!(says_changed(errno), "{path}: {errno}");
+        }
+    }
+
+    #[test]
+    fn a_path_longer_than_the_kernel_takes_is_opened_in_pieces() {
+        let scratch = tempfile::tempdir().unwrap();
+        let root = fs::File::open(scratch.path()).unwrap();
+        let name = Name::from(&[b'd'; 200][..]);
+        let mut at: OwnedFd = root.try_clone().unwrap().into();
+        for _ in 0..40 {
+            rustix::fs::mkdirat(&at, &name[..], Mode::RWXU).unwrap();
+            at = open_beneath(at.as_fd(), std::slice::from_ref(&name), OFlags::RDONLY).unwrap();
+        }
+        let path = vec![name; 40];
+        let end = open_beneath(root.as_fd(), &path, OFlags::RDONLY).unwrap();
+        let inode = |fd: &OwnedFd| rustix::fs::fstat(fd).unwrap().st_ino;
+        assert_eq!(inode(&end), inode(&at));
+    }
+
+    #[test]
+    fn a_file_is_unchanged_only_if_nothing_of_it_is_another() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("f");
+        fs::write(&path, "one").unwrap();
+        let look = || seen(&rustix::fs::stat(&path).unwrap());
+        let first = look();
+        assert!(first.is_unchanged(&look(), true));
+        fs::write(&path, "two").unwrap();
+        assert!(first.is_same_file(&look(), true) && !first.is_unchanged(&look(), true));
+        let other_disk = Seen {
+            dev: first.dev + 1,
+            ..first
+        };
+        assert!(!first.is_unchanged(&other_disk, true));
+        assert!(first.is_unchanged(&other_disk, false));
+    }
+}

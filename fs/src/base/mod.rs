@@ -1,0 +1,290 @@
+//! Base layers over directories of the host: `floe ws create W --from DIR`.
+//!
+//! Such a layer refers to the host in place. A directory's names and what is known of them become
+//! rows of the layer the first time somebody looks into it ([`listing`]); contents are read from the
+//! host until they are copied up or adopted ([`contents`]). docs/format.md ("Directories of the
+//! host") specifies it.
+//!
+//! Invariants:
+//! * Nothing on the host is written, and no mount below the directory is entered.
+//! * What was seen once does not change: a file that is not what it was is not read any more.
+//! * A directory's rows are complete before anybody is told one of its names.
+
+mod contents;
+mod exclude;
+mod host;
+mod listing;
+mod place;
+
+use std::collections::{HashMap, HashSet};
+use std::num::NonZeroUsize;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use lru::LruCache;
+
+pub(crate) use self::contents::HostFiles;
+use self::exclude::Exclude;
+pub use self::exclude::ExcludeError;
+pub(crate) use self::host::{is_mount_of_floe, kernel_device, time, xattrs};
+pub(crate) use self::listing::{NamedDir, look_at_named, push_xattrs};
+use self::place::Place;
+use crate::catalog::{CatalogError, SharedCatalog};
+use crate::change::{BaseState, Change, HostState, Row};
+use crate::contents::ContentsError;
+use crate::core::Core;
+use crate::dispatch::OpError;
+use crate::id::{Ino, LayerId, ObjectId};
+use crate::lock::{Mutex, RwLock, rank};
+
+/// Ids of host objects are this and more: the rest of the id is the inode number.
+const HOST_OBJECTS: u64 = 1 << 62;
+/// Directories whose place on the host is remembered, for each base.
+const PLACES_MAX: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
+
+/// The object that stands for a file of the host.
+pub(crate) fn host_object(ino: Ino) -> ObjectId {
+    ObjectId(HOST_OBJECTS + ino.0)
+}
+
+/// The inode that a host object belongs to; none if it is an ordinary object.
+pub(crate) fn host_inode(object: ObjectId) -> Option<Ino> {
+    object.0.checked_sub(HOST_OBJECTS).map(Ino)
+}
+
+/// Every base over directories of the host in a store.
+pub(crate) struct Bases {
+    catalog: SharedCatalog,
+    /// Device and inode of the store's own directories: they are shown empty.
+    own: HashSet<(u64, u64)>,
+    /// The running kernel.
+    boot: String,
+    all: RwLock<{ rank::LEAF }, HashMap<LayerId, Arc<Base>>>,
+    /// How many there are: a store without any asks no further.
+    count: AtomicUsize,
+    /// Files that were reported as changed.
+    reported: Mutex<{ rank::LEAF }, HashSet<Ino>>,
+}
+
+/// One base.
+pub(crate) struct Base {
+    layer: LayerId,
+    /// Whether device numbers mean what they meant when the base was made.
+    same_boot: bool,
+    exclude: Exclude,
+    patterns: String,
+    state: Mutex<{ rank::LEAF }, BaseState>,
+    /// The directories that were named, as far as they were found. They stay open, so that what is
+    /// mounted over one of them later (the workspace, perhaps) is not in the way.
+    roots: Mutex<{ rank::LEAF }, HashMap<Ino, Arc<OwnedFd>>>,
+    /// Held while everything is taken in.
+    pub(crate) adopting: Mutex<{ rank::CONTROL }, ()>,
+    /// Held while a directory is taken in.
+    taking: Mutex<{ rank::TAKING }, ()>,
+    places: Mutex<{ rank::LEAF }, LruCache<Ino, Arc<Place>>>,
+}
+
+impl Bases {
+    /// The bases that the catalog knows.
+    pub(crate) fn open(
+        catalog: &SharedCatalog,
+        own: HashSet<(u64, u64)>,
+        boot: String,
+    ) -> Result<Self, CatalogError> {
+        let bases = Self {
+            catalog: catalog.clone(),
+            own,
+            boot,
+            all: RwLock::default(),
+            count: AtomicUsize::new(0),
+            reported: Mutex::default(),
+        };
+        for record in catalog.bases()? {
+            bases
+                .add(record.layer, &record.boot, &record.exclude, record.state)
+                .map_err(|error| CatalogError::Damaged {
+                    what: format!("base {}: {error}", record.layer),
+                })?;
+        }
+        Ok(bases)
+    }
+
+    /// The running kernel's boot id.
+    pub(crate) fn boot(&self) -> &str {
+        &self.boot
+    }
+
+    /// Whether a directory of the host is one of the store's.
+    pub(crate) fn is_own(&self, dev: u64, inode: u64) -> bool {
+        self.own.contains(&(dev, inode))
+    }
+
+    /// Knows of a base from now on.
+    ///
+    /// # Errors
+    /// What it leaves out cannot be understood.
+    pub(crate) fn add(
+        &self,
+        layer: LayerId,
+        boot: &str,
+        exclude: &str,
+        state: BaseState,
+    ) -> Result<(), ExcludeError> {
+        let base = Base {
+            layer,
+            same_boot: boot == self.boot,
+            exclude: Exclude::parse(exclude)?,
+            patterns: exclude.to_owned(),
+            state: Mutex::new(state),
+            roots: Mutex::default(),
+            adopting: Mutex::default(),
+            taking: Mutex::default(),
+            places: Mutex::new(LruCache::new(PLACES_MAX)),
+        };
+        if self.all.write().insert(layer, Arc::new(base)).is_none() {
+            self.count.fetch_add(1, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// The base was not made after all.
+    pub(crate) fn forget(&self, layer: LayerId) {
+        if self.all.write().remove(&layer).is_some() {
+            self.count.fetch_sub(1, Ordering::Release);
+        }
+    }
+
+    /// The base that a layer is; none if it is an ordinary layer.
+    pub(crate) fn get(&self, layer: LayerId) -> Option<Arc<Base>> {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        self.all.read().get(&layer).cloned()
+    }
+
+    /// Whether a layer is a base over directories of the host.
+    pub(crate) fn contains(&self, layer: LayerId) -> bool {
+        self.count.load(Ordering::Acquire) > 0 && self.all.read().contains_key(&layer)
+    }
+
+    /// Opens the named directories of a base. One that cannot be is tried again the next time;
+    /// what lies in it cannot be read until then. Called without any lock of the engine: whoever
+    /// is asked for a directory may be a mount of this very process.
+    pub(crate) fn hold(&self, layer: LayerId) -> Result<(), CatalogError> {
+        let Some(base) = self.get(layer).filter(|base| !base.is_adopted()) else {
+            return Ok(());
+        };
+        for (ino, row) in self.catalog.host_roots(layer)? {
+            if base.roots.lock().contains_key(&ino) {
+                continue;
+            }
+            match host::open_root(&row, base.same_boot) {
+                Ok(root) => {
+                    base.roots.lock().insert(ino, Arc::new(root));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, %layer, "a base directory cannot be used");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Says how far a base was taken in.
+    pub(crate) fn set_state(&self, layer: LayerId, state: BaseState) -> Result<(), CatalogError> {
+        let row = Row::SetBaseState { layer, state };
+        self.catalog.apply(&Change::from(row))?;
+        if let Some(base) = self.get(layer) {
+            *base.state.lock() = state;
+            if state == BaseState::Adopted {
+                base.roots.lock().clear();
+                base.places.lock().clear();
+            }
+        }
+        Ok(())
+    }
+
+    /// Bases that somebody asked to have taken in, and that are not yet.
+    pub(crate) fn unfinished(&self) -> Vec<LayerId> {
+        let all: Vec<Arc<Base>> = self.all.read().values().cloned().collect();
+        let unfinished = all
+            .iter()
+            .filter(|base| base.state() == BaseState::Adopting);
+        unfinished.map(|base| base.layer).collect()
+    }
+
+    /// Takes a directory of the host in, unless that was done before.
+    pub(crate) fn take_in(&self, core: &Core, dir: Ino, layer: LayerId) -> Result<(), OpError> {
+        let base = self.get(layer).ok_or_else(|| CatalogError::Damaged {
+            what: format!("directory {dir} is of the host, and layer {layer} is no base"),
+        })?;
+        let _taking = base.taking.lock();
+        let row = self.host(dir, layer)?;
+        match row.state {
+            HostState::Taken => Ok(()),
+            HostState::InPlace => listing::take_in(self, core, &base, dir, &row),
+        }
+    }
+
+    /// What an inode of a base stands for.
+    fn host(&self, ino: Ino, layer: LayerId) -> Result<crate::change::HostRow, CatalogError> {
+        let row = self.catalog.host(ino)?;
+        let row = row.into_iter().find(|(of, _)| *of == layer);
+        row.map(|(_, row)| row)
+            .ok_or_else(|| CatalogError::Damaged {
+                what: format!("inode {ino} of base {layer} stands for nothing"),
+            })
+    }
+
+    /// A file or directory of the host is not what it was. Said once.
+    fn report(&self, ino: Ino, layer: LayerId) {
+        if !self.reported.lock().insert(ino) {
+            return;
+        }
+        let row = Row::SetHostChanged { ino, layer };
+        if let Err(error) = self.catalog.apply(&Change::from(row)) {
+            tracing::warn!(%error, %ino, "what changed on the host is not remembered");
+        }
+    }
+
+    /// As [`Bases::report`], unless its contents are in the store by now.
+    fn report_if_in_place(&self, ino: Ino, layer: LayerId) {
+        match self.host(ino, layer) {
+            Ok(row) if row.state == HostState::Taken => {}
+            Ok(_) => self.report(ino, layer),
+            Err(error) => tracing::warn!(%error, %ino, "a file of the host is not known any more"),
+        }
+    }
+
+    /// The path on the host of what an inode of a base stands for.
+    pub(crate) fn path(&self, ino: Ino, layer: LayerId) -> Result<PathBuf, CatalogError> {
+        let base = self.get(layer).ok_or_else(|| CatalogError::Damaged {
+            what: format!("layer {layer} is no base"),
+        })?;
+        Ok(self.place(&base, ino)?.path())
+    }
+}
+
+impl Base {
+    /// What is left out.
+    pub(crate) fn patterns(&self) -> &str {
+        &self.patterns
+    }
+
+    /// How far it was taken in.
+    pub(crate) fn state(&self) -> BaseState {
+        *self.state.lock()
+    }
+
+    /// Whether everything is in the store.
+    pub(crate) fn is_adopted(&self) -> bool {
+        self.state() == BaseState::Adopted
+    }
+}
+
+/// What became of a file of the host, as an error.
+fn changed(path: PathBuf) -> ContentsError {
+    ContentsError::HostChanged { path }
+}

@@ -1,0 +1,300 @@
+//! Making workspaces independent of the directories of the host that they were made from.
+//!
+//! What is visible does not change: a file's contents get an object of the id that stood for the
+//! file on the host all along (docs/format.md).
+
+use std::fs::File;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use thiserror::Error;
+
+use super::types::{AdoptProgress, AdoptReport};
+use super::{Store, WorkspaceError};
+use crate::base::{Base, host_object};
+use crate::catalog::CatalogError;
+use crate::change::{BaseState, Change, HostState, Row};
+use crate::contents::{ContentsError, CopyError, copy_file};
+use crate::dispatch::OpError;
+use crate::id::{Ino, LayerId};
+
+/// Files and directories looked for at a time.
+const LOOK: usize = 1024;
+/// Files, and bytes of them, in one transaction.
+const BATCH: usize = 128;
+const BATCH_BYTES: u64 = 64 << 20;
+
+/// Why a workspace could not be made independent of the host. What was taken in stays so.
+#[derive(Debug, Error)]
+pub enum AdoptError {
+    /// The workspace cannot be used.
+    #[error(transparent)]
+    Workspace(#[from] WorkspaceError),
+    /// The workspace was not made from a directory of the host in place.
+    #[error("the workspace '{workspace}' does not depend on a directory of the host")]
+    NoBase {
+        /// The workspace.
+        workspace: String,
+    },
+    /// Whoever wanted it does not want it any more.
+    #[error("the adoption was interrupted; it goes on where it was when it is asked for again")]
+    Interrupted,
+    /// Some of it could not be taken in. The rest was.
+    #[error("{count} files or directories could not be taken in, first {path}")]
+    Incomplete {
+        /// How many.
+        count: u64,
+        /// The first.
+        path: PathBuf,
+        /// Why not that one.
+        #[source]
+        source: Box<OpError>,
+    },
+    /// The store failed.
+    #[error("cannot take the host's files in")]
+    Store(#[source] Box<OpError>),
+    /// The catalog failed.
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
+}
+
+impl From<OpError> for AdoptError {
+    fn from(error: OpError) -> Self {
+        match error {
+            OpError::Catalog(error) => Self::Catalog(error),
+            error => Self::Store(Box::new(error)),
+        }
+    }
+}
+
+/// What could not be taken in.
+#[derive(Default)]
+struct Failures {
+    count: u64,
+    first: Option<(PathBuf, OpError)>,
+}
+
+struct Adoption<'a> {
+    store: &'a Store,
+    base: Arc<Base>,
+    layer: LayerId,
+    progress: &'a mut dyn FnMut(&AdoptProgress) -> ControlFlow<()>,
+    so_far: AdoptProgress,
+    failures: Failures,
+    change: Change,
+    batch: Vec<Ino>,
+    batch_bytes: u64,
+    buffer: Vec<u8>,
+}
+
+impl Store {
+    /// The base that a workspace stands on, and that everything on the same base shares.
+    ///
+    /// # Errors
+    /// [`AdoptError::NoBase`] if it was not made from a directory of the host in place.
+    pub fn base_of(&self, workspace: &str) -> Result<LayerId, AdoptError> {
+        let record = self.workspace_record(workspace)?;
+        let lineage = self.core.layers.lineage(record.layer);
+        let base = lineage.map(|lineage| lineage.base());
+        base.filter(|base| self.core.bases.contains(*base))
+            .ok_or_else(|| AdoptError::NoBase {
+                workspace: workspace.to_owned(),
+            })
+    }
+
+    /// Bases whose adoption was begun and has not ended; whoever opens the store goes on with it.
+    #[must_use]
+    pub fn unfinished_adoptions(&self) -> Vec<LayerId> {
+        self.core.bases.unfinished()
+    }
+
+    /// Takes in everything that a base shows of the host, so that the directories are not needed
+    /// any more. Goes on where an earlier call stopped. `progress` is told after each step, and says
+    /// whether to go on. When it returns, everything survives power loss.
+    ///
+    /// # Errors
+    /// [`AdoptError::Incomplete`] when some files were changed meanwhile or cannot be read.
+    pub fn adopt(
+        &self,
+        layer: LayerId,
+        progress: &mut dyn FnMut(&AdoptProgress) -> ControlFlow<()>,
+    ) -> Result<AdoptReport, AdoptError> {
+        let started = Instant::now();
+        let core = &self.core;
+        let base = core.bases.get(layer).ok_or_else(|| CatalogError::Damaged {
+            what: format!("layer {layer} is no base"),
+        })?;
+        let adopting = base.clone();
+        let _alone = adopting.adopting.lock();
+        let mut adoption = Adoption {
+            store: self,
+            base,
+            layer,
+            progress,
+            so_far: AdoptProgress::default(),
+            failures: Failures::default(),
+            change: Change::new(),
+            batch: Vec::new(),
+            batch_bytes: 0,
+            buffer: Vec::new(),
+        };
+        if !adoption.base.is_adopted() {
+            core.bases.hold(layer)?;
+            core.bases.set_state(layer, BaseState::Adopting)?;
+            let taken = adoption.all();
+            if taken.is_err() {
+                adoption.give_up();
+            }
+            if let Err(error) = &taken
+                && !matches!(error, AdoptError::Interrupted)
+            {
+                core.bases.set_state(layer, BaseState::InPlace)?;
+            }
+            taken?;
+        }
+        Ok(AdoptReport {
+            directories: adoption.so_far.directories,
+            files: adoption.so_far.files,
+            bytes: adoption.so_far.bytes,
+            elapsed_us: u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX),
+        })
+    }
+}
+
+impl Adoption<'_> {
+    fn all(&mut self) -> Result<(), AdoptError> {
+        let core = &self.store.core;
+        let mut after = Ino(0);
+        // A directory's own number is smaller than those of what is found in it, so one pass meets
+        // everything.
+        loop {
+            let found = core.catalog.host_in_place(self.layer, after, LOOK)?;
+            let Some((last, ..)) = found.last() else {
+                break;
+            };
+            after = *last;
+            for (ino, directory, size) in found {
+                self.one(ino, directory, size)?;
+                if (self.progress)(&self.so_far).is_break() {
+                    self.commit()?;
+                    return Err(AdoptError::Interrupted);
+                }
+            }
+        }
+        self.commit()?;
+        // Before anybody is told that the host is not needed.
+        core.sync_catalog()?;
+        if let Some((path, source)) = self.failures.first.take() {
+            return Err(AdoptError::Incomplete {
+                count: self.failures.count,
+                path,
+                source: Box::new(source),
+            });
+        }
+        core.bases.set_state(self.layer, BaseState::Adopted)?;
+        Ok(core.sync_catalog()?)
+    }
+
+    fn one(&mut self, ino: Ino, directory: bool, size: u64) -> Result<(), AdoptError> {
+        let core = &self.store.core;
+        let taken = if directory {
+            let taken = core.bases.take_in(core, ino, self.layer);
+            self.so_far.directories += u64::from(taken.is_ok());
+            taken
+        } else {
+            self.file(ino, size)
+        };
+        match taken {
+            Err(OpError::Contents(error)) if error.is_of_host() => {
+                self.failures.count += 1;
+                if self.failures.first.is_none() {
+                    let path = core.bases.path(ino, self.layer)?;
+                    self.failures.first = Some((path, OpError::Contents(error)));
+                }
+            }
+            other => other?,
+        }
+        if self.batch.len() >= BATCH || self.batch_bytes >= BATCH_BYTES {
+            self.commit()?;
+        }
+        Ok(())
+    }
+
+    /// Copies a file's contents into the object that stands for it.
+    fn file(&mut self, ino: Ino, size: u64) -> Result<(), OpError> {
+        let (objects, object) = (&self.store.core.objects, host_object(ino));
+        let from = objects.read(object)?;
+        from.check()?;
+        // What an interrupted adoption left.
+        objects.remove(object)?;
+        let to = objects.create(object)?;
+        let copied = self.copy(&from.file, &to, ino, size);
+        // Only now is it known that what was copied is what was seen.
+        match copied.and_then(|()| Ok(from.check()?)) {
+            Ok(()) => {}
+            Err(error) => {
+                objects.remove(object)?;
+                return Err(error);
+            }
+        }
+        objects.mark_dirty(ino, object);
+        self.batch.push(ino);
+        self.batch_bytes += size;
+        self.change.push(Row::AddObject {
+            id: object,
+            ino,
+            layer: self.layer,
+        });
+        self.change.push(Row::SetHostState {
+            ino,
+            layer: self.layer,
+            state: HostState::Taken,
+        });
+        Ok(())
+    }
+
+    fn copy(&mut self, from: &File, to: &File, ino: Ino, size: u64) -> Result<(), OpError> {
+        let objects = &self.store.core.objects;
+        let reflink = objects.can_reflink();
+        match copy_file(from, to, host_object(ino), size, reflink, &mut self.buffer) {
+            Ok(()) => Ok(()),
+            Err(CopyError::Target(error)) => Err(error.into()),
+            Err(CopyError::Source(source)) => {
+                let path = self.store.core.bases.path(ino, self.layer)?;
+                Err(ContentsError::host("read", &path)(source).into())
+            }
+        }
+    }
+
+    /// Has the catalog know of the files copied since the last time.
+    fn commit(&mut self) -> Result<(), OpError> {
+        let core = &self.store.core;
+        {
+            // Their bytes are on the disk before a log is that says so.
+            let _moving = core.moving.read();
+            for &ino in &self.batch {
+                core.objects.mark_inherited(host_object(ino));
+            }
+            core.catalog.apply(&self.change)?;
+        }
+        self.change = Change::new();
+        for ino in std::mem::take(&mut self.batch) {
+            // From now on it is read here.
+            core.objects.reopen(host_object(ino));
+            self.so_far.files += 1;
+        }
+        self.so_far.bytes += std::mem::take(&mut self.batch_bytes);
+        Ok(())
+    }
+
+    /// Removes the copies that the catalog does not know of.
+    fn give_up(&mut self) {
+        for ino in std::mem::take(&mut self.batch) {
+            if let Err(error) = self.store.core.objects.remove(host_object(ino)) {
+                tracing::warn!(%error, "an unused object stays on disk");
+            }
+        }
+    }
+}
