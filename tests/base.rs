@@ -85,6 +85,10 @@ fn a_directory_in_place_looks_like_itself_and_is_never_written() {
     let dir = host(&store);
     rustix::fs::mknodat(CWD, dir.join("fifo"), FileType::Fifo, Mode::RUSR, 0).unwrap();
     drop(UnixListener::bind(dir.join("socket")).unwrap());
+    let attributes = "setfattr -n user.long -v $(head -c 3000 /dev/zero | tr '\\0' x) small; \
+        setfattr -n user.dir -v 1 sub; setfattr -n trusted.t -v 1 sparse; setfattr -h -n trusted.l -v 1 link; \
+        setfacl -m u:7:r sub/large";
+    sh(&dir, attributes).expect_code(0);
     let before = fingerprint(&dir);
     let live = based(&store, &dir);
     let options = ScanOptions::ALL;

@@ -150,7 +150,12 @@ fn exit_codes_tell_the_kinds_of_failure_apart() {
     store.fails(2, ["ws", "create", ".."]);
     store.fails(2, ["fork", "w", "f", "--count", "0"]);
     store.fails(2, ["snapshot", "w", "--label", "novalue"]);
-    store.fails(2, ["ws", "create", "x", "--from", "/tmp"]);
+    store.fails(2, ["ws", "create", "x", "--exclude", "y"]);
+    store.fails(
+        2,
+        ["ws", "create", "x", "--from", "/tmp", "--exclude", "[z-a]"],
+    );
+    store.fails(2, ["ws", "create", "x", "--from", "/tmp=/a/../b"]);
     // Not found.
     store.fails(3, ["ws", "show", "nope"]);
     store.fails(3, ["snapshot", "nope"]);
@@ -231,10 +236,13 @@ fn an_error_has_a_cause_and_a_hint_that_can_be_pasted() {
     let text = store.fails(3, import).errors();
     assert!(text.contains(dir.to_str().unwrap()), "{text}");
     assert!(text.contains("No such file"), "the cause: {text}");
-    let instant = store
-        .fails(2, ["ws", "create", "x", "--from", "/etc"])
+    let pattern = store
+        .fails(
+            2,
+            ["ws", "create", "x", "--from", "/etc", "--exclude", "[z-a]"],
+        )
         .errors();
-    assert!(instant.contains("--copy"), "{instant}");
+    assert!(pattern.contains("'[z-a]'"), "{pattern}");
 }
 
 #[test]

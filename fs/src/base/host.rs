@@ -159,23 +159,18 @@ pub(crate) fn xattrs(fd: BorrowedFd<'_>, name: Option<&[u8]>) -> Result<Xattrs, 
     Ok(found)
 }
 
-/// Calls until the buffer is large enough; most files have no attribute, which takes one call.
+/// Calls with a larger buffer if a small one does not do; most files have no attribute.
 fn grown(mut call: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
-    loop {
-        let len = call(&mut [])?;
-        if len == 0 {
-            return Ok(Vec::new());
-        }
-        let mut buffer = vec![0; len];
-        match call(&mut buffer) {
-            // Grown since.
-            Err(Errno::RANGE) => {}
-            other => {
-                buffer.truncate(other?);
-                return Ok(buffer);
-            }
-        }
+    let mut small = [0; 256];
+    match call(&mut small[..]) {
+        Err(Errno::RANGE) => {}
+        other => return Ok(small[..other?].to_vec()),
     }
+    // The most that the kernel hands out.
+    let mut large = vec![0; 64 << 10];
+    let len = call(&mut large)?;
+    large.truncate(len);
+    Ok(large)
 }
 
 /// A device number in the kernel's 32-bit encoding (`new_encode_dev` in `linux/kdev_t.h`).

@@ -438,8 +438,11 @@ fn bases(dir: &Path, catalog: &Arc<Catalog>) -> Result<Bases, OpenError> {
     let mut own = HashSet::new();
     for part in [""].into_iter().chain(PARTS) {
         let part = dir.join(part);
-        let meta = std::fs::metadata(&part).map_err(access("look at", &part))?;
-        own.insert((meta.dev(), meta.ino()));
+        match std::fs::metadata(&part) {
+            Ok(meta) => drop(own.insert((meta.dev(), meta.ino()))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(access("look at", &part)(error)),
+        }
     }
     Bases::open(catalog, own, boot).map_err(|source| catalog_error(dir, source))
 }
