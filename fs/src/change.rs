@@ -161,7 +161,7 @@ pub struct SnapshotRow {
     pub name: Option<String>,
     /// Message, if given.
     pub message: Option<String>,
-    /// Why Floe took it by itself: `fork` or `rollback`.
+    /// Why Floe took it by itself: `fork`, `rollback` or `land`.
     pub automatic: Option<&'static str>,
     /// Nanoseconds since the epoch.
     pub created_at: i64,

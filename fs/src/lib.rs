@@ -53,8 +53,8 @@ pub use diff::{
 };
 pub use engine::{Attachment, FreezeError, View, ViewTarget};
 pub use land::host::{
-    Guard, HostChange, HostConflict, HostLandError, HostPart, HostPlan, HostReport, Meta, NewKind,
-    NewThing, Ours, Source, Theirs,
+    Guard, HostChange, HostConflict, HostLandError, HostLandOptions, HostLanded, HostPart,
+    HostPlan, HostReport, Meta, NewKind, NewThing, Ours, Source, Theirs,
 };
 pub use layers::TreeError;
 pub use store::{

@@ -28,11 +28,13 @@ pub struct Guard {
     inode: u64,
     size: u64,
     mtime: Instant,
-    ctime: Instant,
+    /// Absent of a file with several names: what is done to another one changes it.
+    ctime: Option<Instant>,
 }
 
 impl Guard {
-    /// What was seen of a thing earlier; no device if the host was started again since.
+    /// What was seen of a thing earlier; no device if the host was started again since, no `ctime` if
+    /// it has several names.
     #[must_use]
     pub fn new(
         kind: FileKind,
@@ -40,7 +42,7 @@ impl Guard {
         inode: u64,
         size: u64,
         mtime: Timestamp,
-        ctime: Timestamp,
+        ctime: Option<Timestamp>,
     ) -> Self {
         Self {
             kind: kind as u8,
@@ -48,7 +50,7 @@ impl Guard {
             inode,
             size,
             mtime: mtime.into(),
-            ctime: ctime.into(),
+            ctime: ctime.map(Instant::from),
         }
     }
 
@@ -63,13 +65,16 @@ impl Guard {
 
     pub(super) fn of(stat: &Stat) -> Option<Self> {
         let nanos = |nanos: u64| u32::try_from(nanos).unwrap_or(0);
+        let kind = FileKind::from_mode(stat.st_mode)?;
+        let is_single = kind == FileKind::Directory || stat.st_nlink < 2;
+        let ctime = Instant(stat.st_ctime, nanos(stat.st_ctime_nsec));
         Some(Self {
-            kind: FileKind::from_mode(stat.st_mode)? as u8,
+            kind: kind as u8,
             dev: Some(stat.st_dev),
             inode: stat.st_ino,
             size: u64::try_from(stat.st_size).unwrap_or(0),
             mtime: Instant(stat.st_mtime, nanos(stat.st_mtime_nsec)),
-            ctime: Instant(stat.st_ctime, nanos(stat.st_ctime_nsec)),
+            ctime: is_single.then_some(ctime),
         })
     }
 
@@ -77,6 +82,10 @@ impl Guard {
     #[must_use]
     pub fn kind(&self) -> FileKind {
         FileKind::from_code(self.kind).unwrap_or(FileKind::File)
+    }
+
+    pub(super) fn inode(&self) -> u64 {
+        self.inode
     }
 
     pub(super) fn size(&self) -> u64 {
@@ -107,6 +116,7 @@ impl Guard {
 
     /// Whether nothing at all has happened to it.
     pub(super) fn is_untouched(&self, found: &Self) -> bool {
-        self.is_unchanged(found) && (self.is_directory() || self.ctime == found.ctime)
+        let may_differ = self.is_directory() || self.ctime.is_none();
+        self.is_unchanged(found) && (may_differ || self.ctime == found.ctime)
     }
 }

@@ -12,6 +12,7 @@
 
 mod apply;
 mod check;
+mod from_diff;
 mod guard;
 mod keep;
 mod meta;
@@ -28,15 +29,17 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+pub use from_diff::{HostLandOptions, HostLanded};
 pub use guard::Guard;
 pub use meta::Meta;
 pub(crate) use run::{Order, recover};
 
 use crate::attr::FileKind;
 use crate::catalog::CatalogError;
+use crate::diff::DiffError;
 use crate::dispatch::OpError;
 use crate::id::LayerId;
-use crate::store::{Store, WorkspaceError};
+use crate::store::{AdoptError, SnapshotError, Store, WorkspaceError};
 
 /// What is to change below directories of the host.
 #[derive(Clone, Debug, Default)]
@@ -154,7 +157,7 @@ impl NewKind {
 
 /// Where the contents of new files come from.
 pub trait Source {
-    /// Appends up to `len` bytes at an offset; less at the end of the file only.
+    /// Fills an empty buffer with `len` bytes at an offset; with fewer at the end of the file only.
     ///
     /// # Errors
     /// Whatever keeps them from being read.
@@ -317,6 +320,22 @@ pub enum HostLandError {
     /// The workspace cannot be used.
     #[error(transparent)]
     Workspace(#[from] WorkspaceError),
+    /// The workspace stands on no directory of the host, or what stands on one could not be taken
+    /// into the store before it changes.
+    #[error(transparent)]
+    Adopt(#[from] AdoptError),
+    /// What the workspace changed could not be found out.
+    #[error(transparent)]
+    Diff(#[from] DiffError),
+    /// The workspace could not be frozen.
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+    /// Something changed that is in none of the directories of the host.
+    #[error("'{}' is in no directory of the host", String::from_utf8_lossy(path))]
+    Outside {
+        /// Its path in the workspace.
+        path: Vec<u8>,
+    },
     /// The catalog failed.
     #[error(transparent)]
     Catalog(#[from] CatalogError),
