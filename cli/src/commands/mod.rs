@@ -8,6 +8,7 @@ pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod fork;
 mod here;
+pub(crate) mod land;
 pub(crate) mod log;
 pub(crate) mod man;
 pub(crate) mod mount;
@@ -133,6 +134,7 @@ pub(crate) enum Command {
     Snapshot(snapshot::Snapshot),
     Fork(fork::Fork),
     Rollback(rollback::Rollback),
+    Land(land::Land),
     Log(log::Log),
     Diff(diff::Diff),
     /// Snapshots: list, show, tree
@@ -160,7 +162,8 @@ impl Command {
         // These have something to do first.
         let minds = matches!(
             self,
-            Self::Daemon(daemon::Daemon::Run(_) | daemon::Daemon::Guard(_)) | Self::Bench(_)
+            Self::Daemon(daemon::Daemon::Run(_) | daemon::Daemon::Guard(_))
+                | Self::Bench(_)
         );
         if !minds {
             end_on_interrupt()?;
@@ -172,6 +175,7 @@ impl Command {
             Self::Snapshot(command) => command.run(context),
             Self::Fork(command) => command.run(context),
             Self::Rollback(command) => command.run(context),
+            Self::Land(command) => command.run(context),
             Self::Log(command) => command.run(context),
             Self::Diff(command) => command.run(context),
             Self::Snap(command) => command.run(context),

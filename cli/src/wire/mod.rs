@@ -31,7 +31,7 @@ pub use path::WirePath;
 use crate::error::ApiError;
 use records::{
     Adopted, BaseDir, Changed, Checked, DaemonStatus, Deleted, FileAt, FileLines, Forked, Imported,
-    LogEntry, Mounted, RolledBack, Snapshot, Stopping, Unmounted, Workspace,
+    Landed, LogEntry, Mounted, RolledBack, Snapshot, Stopping, Undone, Unmounted, Workspace,
 };
 
 /// The first line a daemon sends.
@@ -239,6 +239,24 @@ requests! {
         workspace: String,
         /// The snapshot reference.
         snapshot: String,
+    }
+
+    /// Lands what a workspace changed in the directories of the host that it stands on.
+    Land -> Landed {
+        /// The workspace.
+        workspace: String,
+        /// Only these paths in it and what lies under them; all if there is none.
+        only: Vec<WirePath>,
+        /// Only say what would be done.
+        dry_run: bool,
+    }
+
+    /// Takes the last landing of a workspace in directories of the host back.
+    UndoLanding -> Undone {
+        /// The workspace.
+        workspace: String,
+        /// Only say what would be done.
+        dry_run: bool,
     }
 
     /// Tells what happened to a workspace, newest first.

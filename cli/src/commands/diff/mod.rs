@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
 
+pub(super) use self::names::status;
 use super::Context;
 use crate::client::Client;
 use crate::error::{ApiError, ErrorKind};

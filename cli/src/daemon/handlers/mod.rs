@@ -3,6 +3,7 @@
 
 mod control;
 mod diff;
+mod land;
 mod mounts;
 mod snapshots;
 mod store;
@@ -11,6 +12,7 @@ mod workspaces;
 pub(crate) use control::unrestored;
 pub use control::{status, stop};
 pub use diff::{diff, diff_file};
+pub use land::{land, undo_landing};
 pub use mounts::{mount, umount};
 pub use snapshots::{fork, list_snapshots, log, rollback, show_snapshot, snapshot};
 pub use store::check_store;
