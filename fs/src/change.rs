@@ -93,6 +93,8 @@ pub struct Seen {
     pub mtime: Timestamp,
     /// Last change of contents or attributes.
     pub ctime: Timestamp,
+    /// Birth, where the file system tells: inode numbers are used again. Else the epoch.
+    pub btime: Timestamp,
 }
 
 /// How far a file or directory of the host was taken in.

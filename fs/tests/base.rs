@@ -421,3 +421,25 @@ fn an_adoption_goes_on_where_it_stopped_and_names_what_it_could_not_take() {
     let refused = scratch.store.base_of(&other.name);
     assert!(matches!(refused, Err(AdoptError::NoBase { .. })));
 }
+
+#[test]
+fn a_store_that_is_dropped_closes_everything() {
+    let open = || {
+        let own = fs::read_dir("/proc/self/fd").unwrap();
+        let links = own.filter_map(|fd| fs::read_link(fd.ok()?.path()).ok());
+        links.collect::<Vec<_>>()
+    };
+    let scratch = Scratch::new();
+    let path = scratch.store.dir().to_owned();
+    let view = scratch.view();
+    assert_eq!(read(&view, walk(&view, "a/large")).len(), 300_000);
+    let Scratch { _dir, host, store } = scratch;
+    store.close_view(&view);
+    drop((view, store));
+    let host = host.canonicalize().unwrap();
+    let left: Vec<_> = open()
+        .into_iter()
+        .filter(|at| at.starts_with(&path) || at.starts_with(&host))
+        .collect();
+    assert_eq!(left, [] as [PathBuf; 0]);
+}

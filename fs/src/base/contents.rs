@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use rustix::fs::OFlags;
@@ -25,7 +25,8 @@ struct Guard {
 
 impl StillTheSame for Guard {
     fn check(&self, file: &File) -> Result<(), ContentsError> {
-        let stat = rustix::fs::fstat(file).map_err(ContentsError::host("stat", &self.path))?;
+        let stat = host::look(file.as_fd(), Path::new(""))
+            .map_err(ContentsError::host("look at", &self.path))?;
         if self.seen.is_unchanged(&host::seen(&stat), self.same_boot) {
             return Ok(());
         }
@@ -36,13 +37,14 @@ impl StillTheSame for Guard {
     }
 }
 
-/// Gives the objects directory what is not in it.
-pub(crate) struct HostFiles(pub(crate) Arc<Bases>);
+/// Gives the objects directory what is not in it. Weak: the catalog, which bases hold, holds the
+/// objects itself.
+pub(crate) struct HostFiles(pub(crate) Weak<Bases>);
 
 impl HostObjects for HostFiles {
     fn open(&self, object: ObjectId) -> Result<Option<Guarded>, ContentsError> {
-        match host_inode(object) {
-            Some(ino) => self.0.open_file(ino),
+        match host_inode(object).zip(self.0.upgrade()) {
+            Some((ino, bases)) => bases.open_file(ino),
             None => Ok(None),
         }
     }

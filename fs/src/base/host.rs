@@ -4,7 +4,7 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{Mode, OFlags, ResolveFlags, Stat, openat2};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Statx, StatxFlags, StatxTimestamp, openat2};
 use rustix::io::Errno;
 
 use crate::attr::Timestamp;
@@ -26,23 +26,59 @@ pub(crate) fn time(secs: i64, nanos: u64) -> Timestamp {
     }
 }
 
-/// What a file is now.
-pub(crate) fn seen(stat: &Stat) -> Seen {
-    Seen {
-        dev: stat.st_dev,
-        inode: stat.st_ino,
-        links: stat.st_nlink,
-        size: u64::try_from(stat.st_size).unwrap_or(0),
-        mtime: time(stat.st_mtime, stat.st_mtime_nsec),
-        ctime: time(stat.st_ctime, stat.st_ctime_nsec),
+/// Everything that is to be known of a file.
+const WANTED: StatxFlags = StatxFlags::BASIC_STATS
+    .union(StatxFlags::BTIME)
+    .union(StatxFlags::MNT_ID);
+
+/// Looks at a name in a directory, or at an open file itself if the name is empty. Follows no link.
+pub(super) fn look(at: BorrowedFd<'_>, name: &Path) -> Result<Statx, Errno> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    rustix::fs::statx(at, name, flags | of_itself(name), WANTED)
+}
+
+fn of_itself(name: &Path) -> AtFlags {
+    if name.as_os_str().is_empty() {
+        AtFlags::EMPTY_PATH
+    } else {
+        AtFlags::empty()
     }
+}
+
+/// The device that a file is on.
+pub(super) fn device(stat: &Statx) -> u64 {
+    rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor)
+}
+
+/// A time of a `statx`.
+pub(super) fn statx_time(time: StatxTimestamp) -> Timestamp {
+    self::time(time.tv_sec, u64::from(time.tv_nsec))
+}
+
+/// What a file is now.
+pub(super) fn seen(stat: &Statx) -> Seen {
+    Seen {
+        dev: device(stat),
+        inode: stat.stx_ino,
+        links: u64::from(stat.stx_nlink),
+        size: stat.stx_size,
+        mtime: statx_time(stat.stx_mtime),
+        ctime: statx_time(stat.stx_ctime),
+        btime: birth(stat).unwrap_or(self::time(0, 0)),
+    }
+}
+
+/// When a file was born, where that is known.
+pub(super) fn birth(stat: &Statx) -> Option<Timestamp> {
+    let known = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
+    known.then(|| statx_time(stat.stx_btime))
 }
 
 impl Seen {
     /// Whether it is the same file, whatever is in it. Device numbers may differ after the host
     /// was started again.
     pub(crate) fn is_same_file(&self, now: &Self, same_boot: bool) -> bool {
-        self.inode == now.inode && (self.dev == now.dev || !same_boot)
+        self.inode == now.inode && self.btime == now.btime && (self.dev == now.dev || !same_boot)
     }
 
     /// Whether it is the same file with the same contents.
@@ -58,10 +94,8 @@ impl Seen {
 pub(super) fn open_root(row: &HostRow, same_boot: bool) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = rustix::fs::open(&row.name[..], flags, Mode::empty())?;
-    if row
-        .seen
-        .is_same_file(&seen(&rustix::fs::fstat(&root)?), same_boot)
-    {
+    let now = seen(&look(root.as_fd(), Path::new(""))?);
+    if row.seen.is_same_file(&now, same_boot) {
         Ok(root)
     } else {
         Err(Errno::STALE)
@@ -182,14 +216,9 @@ pub(crate) fn kernel_device(device: u64) -> u32 {
 /// Number of the mount that a name, or an open directory, is on. No server is asked: it may be a
 /// mount of this very process, or one that does not answer.
 pub(super) fn mount_of(at: BorrowedFd<'_>, name: &Path) -> Result<u64, Errno> {
-    use rustix::fs::{AtFlags, StatxFlags, statx};
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
-    let flags = if name.as_os_str().is_empty() {
-        flags | AtFlags::EMPTY_PATH
-    } else {
-        flags
-    };
-    Ok(statx(at, name, flags, StatxFlags::MNT_ID)?.stx_mnt_id)
+    let flags = flags | of_itself(name);
+    Ok(rustix::fs::statx(at, name, flags, StatxFlags::MNT_ID)?.stx_mnt_id)
 }
 
 /// Whether a file is in a mount of Floe's, of this process or of another.
@@ -254,7 +283,8 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("f");
         fs::write(&path, "one").unwrap();
-        let look = || seen(&rustix::fs::stat(&path).unwrap());
+        let dir = fs::File::open(scratch.path()).unwrap();
+        let look = || seen(&look(dir.as_fd(), Path::new("f")).unwrap());
         let first = look();
         assert!(first.is_unchanged(&look(), true));
         fs::write(&path, "two").unwrap();
@@ -265,5 +295,11 @@ mod tests {
         };
         assert!(!first.is_unchanged(&other_disk, true));
         assert!(first.is_unchanged(&other_disk, false));
+        // The number of a file that is gone, used again.
+        let born_later = Seen {
+            btime: time(first.btime.secs + 1, 0),
+            ..first
+        };
+        assert!(!first.is_same_file(&born_later, true));
     }
 }

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, Dir, OFlags, Statx, StatxFlags, readlinkat, statx};
+use rustix::fs::{Dir, OFlags, Statx, readlinkat};
 use rustix::io::Errno;
 
 use super::{Base, Bases, Place, changed, host, host_object};
@@ -23,11 +23,6 @@ use crate::id::{Ino, LayerId};
 const BATCH: usize = 512;
 /// Size of a directory, as the engine's own have it.
 const DIRECTORY_SIZE: u64 = 4096;
-
-/// Everything that the rows of a file need to know.
-const WANTED: StatxFlags = StatxFlags::BASIC_STATS
-    .union(StatxFlags::BTIME)
-    .union(StatxFlags::MNT_ID);
 
 /// A directory being taken in.
 struct Listing<'a> {
@@ -73,8 +68,8 @@ pub(super) fn take_in(
         }
         other => other?,
     };
-    let stat = look(&found, Path::new("")).map_err(failed())?;
-    if !row.seen.is_same_file(&seen(&stat), base.same_boot) {
+    let stat = host::look(found.as_fd(), Path::new("")).map_err(failed())?;
+    if !row.seen.is_same_file(&host::seen(&stat), base.same_boot) {
         bases.report(dir, base.layer);
         return Err(OpError::Contents(changed(path)));
     }
@@ -91,11 +86,11 @@ pub(super) fn take_in(
         dir,
         fd,
         mount: stat.stx_mnt_id,
-        dev: device(&stat),
+        dev: host::device(&stat),
         owner: Owner {
             uid: stat.stx_uid,
             gid: stat.stx_gid,
-            mtime: time(stat.stx_mtime),
+            mtime: host::statx_time(stat.stx_mtime),
         },
         path,
         change: Change::new(),
@@ -149,35 +144,6 @@ fn names(fd: &OwnedFd) -> Result<Vec<(Vec<u8>, Option<FileKind>)>, Errno> {
     Ok(names)
 }
 
-fn look(at: &OwnedFd, name: &Path) -> Result<Statx, Errno> {
-    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-    let flags = if name.as_os_str().is_empty() {
-        flags | AtFlags::EMPTY_PATH
-    } else {
-        flags
-    };
-    statx(at, name, flags, WANTED)
-}
-
-fn device(stat: &Statx) -> u64 {
-    rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor)
-}
-
-fn time(time: rustix::fs::StatxTimestamp) -> Timestamp {
-    host::time(time.tv_sec, u64::from(time.tv_nsec))
-}
-
-fn seen(stat: &Statx) -> Seen {
-    Seen {
-        dev: device(stat),
-        inode: stat.stx_ino,
-        links: u64::from(stat.stx_nlink),
-        size: stat.stx_size,
-        mtime: time(stat.stx_mtime),
-        ctime: time(stat.stx_ctime),
-    }
-}
-
 /// The row of a file of the host, but for its contents.
 fn inode_row(
     stat: &Statx,
@@ -189,7 +155,6 @@ fn inode_row(
     let directory = kind == FileKind::Directory;
     let device = matches!(kind, FileKind::CharDevice | FileKind::BlockDevice);
     let rdev = rustix::fs::makedev(stat.stx_rdev_major, stat.stx_rdev_minor);
-    let born = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
     let regular = kind == FileKind::File;
     InodeRow {
         attr: Attr {
@@ -205,10 +170,10 @@ fn inode_row(
                 _ => 0,
             },
             blocks: if regular { stat.stx_blocks } else { 0 },
-            atime: time(stat.stx_atime),
-            mtime: time(stat.stx_mtime),
-            ctime: time(stat.stx_ctime),
-            btime: time(if born { stat.stx_btime } else { stat.stx_ctime }),
+            atime: host::statx_time(stat.stx_atime),
+            mtime: host::statx_time(stat.stx_mtime),
+            ctime: host::statx_time(stat.stx_ctime),
+            btime: host::birth(stat).unwrap_or(host::statx_time(stat.stx_ctime)),
         },
         born: layer,
         parent: if directory { parent } else { Ino(0) },
@@ -238,7 +203,7 @@ impl Listing<'_> {
                 _ => {}
             }
         }
-        let stat = match look(&self.fd, path) {
+        let stat = match host::look(self.fd.as_fd(), path) {
             Err(Errno::NOENT) => return Ok(()),
             other => other.map_err(failed())?,
         };
@@ -246,13 +211,13 @@ impl Listing<'_> {
             return Ok(());
         };
         let directory = kind == FileKind::Directory;
-        if stat.stx_mnt_id != self.mount || (directory && device(&stat) != self.dev) {
+        if stat.stx_mnt_id != self.mount || (directory && host::device(&stat) != self.dev) {
             return self.elsewhere(name, kind);
         }
-        if directory && self.bases.is_own(device(&stat), stat.stx_ino) {
+        if directory && self.bases.is_own(host::device(&stat), stat.stx_ino) {
             return self.elsewhere(name, kind);
         }
-        let seen = seen(&stat);
+        let seen = host::seen(&stat);
         if let Some(ino) = self.linked(kind, &seen)? {
             return self.entry(name, ino, kind);
         }
@@ -401,10 +366,10 @@ pub(crate) struct NamedDir {
 
 /// Looks at a directory that is to be named.
 pub(crate) fn look_at_named(dir: &OwnedFd) -> Result<NamedDir, Errno> {
-    let stat = look(dir, Path::new(""))?;
+    let stat = host::look(dir.as_fd(), Path::new(""))?;
     Ok(NamedDir {
         row: inode_row(&stat, FileKind::Directory, Ino::ROOT, LayerId(0), false),
-        seen: seen(&stat),
+        seen: host::seen(&stat),
         xattrs: host::xattrs(dir.as_fd(), Some(b"."))?,
     })
 }

@@ -315,7 +315,8 @@ fn apply_base_row(connection: &Connection, row: &Row) -> rusqlite::Result<usize>
         Row::PutHost { ino, layer, host } => {
             let seen = &host.seen;
             prepare(
-                "INSERT OR REPLACE INTO host VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14)",
+                "INSERT OR REPLACE INTO host VALUES \
+                 (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16)",
             )?
             .execute(params![
                 int(ino.0),
@@ -330,6 +331,8 @@ fn apply_base_row(connection: &Connection, row: &Row) -> rusqlite::Result<usize>
                 seen.mtime.nanos,
                 seen.ctime.secs,
                 seen.ctime.nanos,
+                seen.btime.secs,
+                seen.btime.nanos,
                 host.state as u8,
                 host.changed,
             ])

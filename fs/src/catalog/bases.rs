@@ -17,8 +17,8 @@ pub(crate) struct BaseRecord {
     pub(crate) state: BaseState,
 }
 
-const HOST: &str = "parent, name, dev, inode, links, size, mtime, mtime_ns, ctime, ctime_ns, state, \
-    changed";
+const HOST: &str = "parent, name, dev, inode, links, size, mtime, mtime_ns, ctime, ctime_ns, btime, \
+    btime_ns, state, changed";
 
 impl Catalog {
     /// Every base over directories of the host.
@@ -144,7 +144,7 @@ fn host_row(row: &SqlRow<'_>, at: usize) -> Result<HostRow, CatalogError> {
             .map_err(CatalogError::during("reading a number"))?;
         Ok(value.cast_unsigned())
     };
-    let state = match unsigned(row, at + 10)? {
+    let state = match unsigned(row, at + 12)? {
         0 => HostState::InPlace,
         1 => HostState::Taken,
         other => return Err(damaged(format!("host.state is {other}"))),
@@ -159,8 +159,9 @@ fn host_row(row: &SqlRow<'_>, at: usize) -> Result<HostRow, CatalogError> {
             size: unsigned(row, at + 5)?,
             mtime: time(row, at + 6)?,
             ctime: time(row, at + 8)?,
+            btime: time(row, at + 10)?,
         },
         state,
-        changed: small::<u8>(row, at + 11)? != 0,
+        changed: small::<u8>(row, at + 13)? != 0,
     })
 }

@@ -205,6 +205,7 @@ CREATE TABLE host (
     size     INTEGER NOT NULL,
     mtime    INTEGER NOT NULL, mtime_ns INTEGER NOT NULL,
     ctime    INTEGER NOT NULL, ctime_ns INTEGER NOT NULL,
+    btime    INTEGER NOT NULL, btime_ns INTEGER NOT NULL,
     state    INTEGER NOT NULL,
     changed  INTEGER NOT NULL,
     PRIMARY KEY (ino, layer)

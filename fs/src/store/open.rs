@@ -397,7 +397,7 @@ impl Store {
             .map_err(catalog_error)?;
         let numbers = Numbers::open(&catalog, last).map_err(catalog_error)?;
         let bases = Arc::new(bases(&dir, &catalog)?);
-        objects.serve_host(Box::new(HostFiles(bases.clone())));
+        objects.serve_host(Box::new(HostFiles(Arc::downgrade(&bases))));
         let core = Arc::new(Core {
             dir: dir.clone(),
             catalog,
