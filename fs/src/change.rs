@@ -341,6 +341,22 @@ pub enum Row {
     DropEntries { parent: Ino, layer: LayerId },
     /// Remembers something that happened to a workspace.
     AddEvent(Box<EventRow>),
+    /// Begins a landing in directories of the host.
+    AddLanding {
+        id: u64,
+        workspace: WorkspaceId,
+        at: i64,
+        state: u8,
+        plan: String,
+    },
+    /// A landing goes on; its plan stays if there is no other.
+    SetLanding {
+        id: u64,
+        state: u8,
+        plan: Option<String>,
+    },
+    /// Forgets a landing.
+    DropLanding { id: u64 },
 }
 
 /// Row operations that take effect together.

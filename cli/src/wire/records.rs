@@ -302,6 +302,60 @@ pub struct RolledBack {
     pub elapsed_us: u64,
 }
 
+/// What a landing did, or would do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LandedOnHost {
+    /// The workspace.
+    pub workspace: String,
+    /// The directories of the host.
+    pub dirs: Vec<WirePath>,
+    /// Whether it was done.
+    pub landed: bool,
+    /// What differed, by path in the workspace.
+    pub changes: Vec<Changed>,
+    /// What was done on the host; less than the changes where it was there already.
+    #[serde(flatten)]
+    pub done: OnHost,
+    /// The automatic snapshot of what was landed.
+    pub snapshot: Option<String>,
+}
+
+/// What taking a landing back did, or would do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Undone {
+    /// The workspace.
+    pub workspace: String,
+    /// Whether it was done.
+    pub undone: bool,
+    /// What was done on the host.
+    #[serde(flatten)]
+    pub done: OnHost,
+}
+
+/// Numbers of things on the host.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OnHost {
+    /// Put where nothing was, or moved there.
+    pub added: u64,
+    /// Replaced.
+    pub modified: u64,
+    /// Taken away, or moved from there.
+    pub deleted: u64,
+    /// Given other metadata.
+    pub metadata: u64,
+}
+
+impl From<floe_fs::HostReport> for OnHost {
+    fn from(report: floe_fs::HostReport) -> Self {
+        Self {
+            added: report.added,
+            modified: report.modified,
+            deleted: report.deleted,
+            metadata: report.metadata,
+        }
+    }
+}
+
 /// Something that happened to a workspace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogEntry {

@@ -165,6 +165,25 @@ impl Store {
         }
     }
 
+    /// As [`Store::diff`], of two layers; what is live may change meanwhile.
+    pub(crate) fn diff_layers(
+        &self,
+        from: LayerId,
+        to: LayerId,
+        options: &DiffOptions,
+    ) -> Result<Vec<DiffEntry>, DiffError> {
+        let sides = [At::Frozen(from), At::Frozen(to)];
+        let names = [from, to].map(|layer| DiffSide::Base(layer.to_string()));
+        let mut left = TRIES;
+        loop {
+            left -= 1;
+            match self.diff_once(&sides, (&names[0], &names[1]), options) {
+                Err(error) if error.is_overtaken() && left > 0 => {}
+                done => return done,
+            }
+        }
+    }
+
     /// How the contents of a file differ between the two sides of a [`DiffEntry`]; of a file that is
     /// there on one side only, all of its lines. What is live is read as it is now.
     ///
@@ -212,7 +231,7 @@ impl Store {
     }
 
     /// Takes in what programs changed in mapped files of a workspace.
-    fn settle_dirty(&self, workspace: &str) -> Result<(), DiffError> {
+    pub(crate) fn settle_dirty(&self, workspace: &str) -> Result<(), DiffError> {
         let Some(view) = self.live_view(workspace)? else {
             return Ok(());
         };

@@ -12,6 +12,7 @@ use thiserror::Error;
 
 use super::types::{AdoptProgress, AdoptReport};
 use super::{Store, WorkspaceError};
+use crate::attr::FileKind;
 use crate::base::{Base, host_object};
 use crate::catalog::CatalogError;
 use crate::change::{BaseState, Change, EventRow, HostState, Row};
@@ -132,18 +133,7 @@ impl Store {
         })?;
         let adopting = base.clone();
         let _alone = adopting.adopting.lock();
-        let mut adoption = Adoption {
-            store: self,
-            base,
-            layer,
-            progress,
-            so_far: AdoptProgress::default(),
-            failures: Failures::default(),
-            change: Change::new(),
-            batch: Vec::new(),
-            batch_bytes: 0,
-            buffer: Vec::new(),
-        };
+        let mut adoption = Adoption::new(self, base, layer, progress);
         if !adoption.base.is_adopted() {
             let _held = core.bases.hold(layer)?;
             core.bases.set_state(layer, BaseState::Adopting)?;
@@ -167,7 +157,92 @@ impl Store {
     }
 }
 
-impl Adoption<'_> {
+impl Store {
+    /// Takes some files and directories of a base in, as far as they are not yet: they are about to
+    /// change on the host. When it returns, their contents survive power loss.
+    ///
+    /// # Errors
+    /// As [`Store::adopt`].
+    pub(crate) fn adopt_some(&self, layer: LayerId, inos: &[Ino]) -> Result<(), AdoptError> {
+        let core = &self.core;
+        let Some(base) = core.bases.get(layer).filter(|base| !base.is_adopted()) else {
+            return Ok(());
+        };
+        let adopting = base.clone();
+        let _alone = adopting.adopting.lock();
+        let _held = core.bases.hold(layer)?;
+        let mut go_on = |_: &AdoptProgress| ControlFlow::Continue(());
+        let mut adoption = Adoption::new(self, base, layer, &mut go_on);
+        let taken = adoption.some(inos);
+        if taken.is_err() {
+            adoption.give_up();
+        }
+        taken
+    }
+}
+
+impl<'a> Adoption<'a> {
+    fn new(
+        store: &'a Store,
+        base: Arc<Base>,
+        layer: LayerId,
+        progress: &'a mut dyn FnMut(&AdoptProgress) -> ControlFlow<()>,
+    ) -> Self {
+        Self {
+            store,
+            base,
+            layer,
+            progress,
+            so_far: AdoptProgress::default(),
+            failures: Failures::default(),
+            change: Change::new(),
+            batch: Vec::new(),
+            batch_bytes: 0,
+            buffer: Vec::new(),
+        }
+    }
+
+    fn some(&mut self, inos: &[Ino]) -> Result<(), AdoptError> {
+        let core = &self.store.core;
+        for &ino in inos {
+            let rows = core.catalog.host(ino)?;
+            let row = rows.into_iter().find(|(layer, _)| *layer == self.layer);
+            let Some((_, row)) = row.filter(|(_, row)| row.state == HostState::InPlace) else {
+                continue;
+            };
+            let inode = core.catalog.inode_at(ino, self.layer)?;
+            match inode.map(|inode| inode.attr.kind) {
+                Some(FileKind::Directory) => self.one(ino, true, 0)?,
+                Some(FileKind::File) => self.one(ino, false, row.seen.size)?,
+                _ => {}
+            }
+            // What is lost already is not lost by what is about to be done.
+            if let Some((_, source)) = &self.failures.first
+                && matches!(
+                    **source,
+                    OpError::Contents(ContentsError::HostChanged { .. })
+                )
+            {
+                self.failures = Failures::default();
+            }
+        }
+        self.commit()?;
+        core.sync_catalog()?;
+        self.complete()
+    }
+
+    /// An error if something could not be taken in.
+    fn complete(&mut self) -> Result<(), AdoptError> {
+        match self.failures.first.take() {
+            None => Ok(()),
+            Some((path, source)) => Err(AdoptError::Incomplete {
+                count: self.failures.count,
+                path,
+                source,
+            }),
+        }
+    }
+
     fn all(&mut self) -> Result<(), AdoptError> {
         let core = &self.store.core;
         let mut after = Ino(0);
@@ -192,13 +267,7 @@ impl Adoption<'_> {
         self.commit()?;
         // Before anybody is told that the host is not needed.
         core.sync_catalog()?;
-        if let Some((path, source)) = self.failures.first.take() {
-            return Err(AdoptError::Incomplete {
-                count: self.failures.count,
-                path,
-                source,
-            });
-        }
+        self.complete()?;
         core.bases.set_state(self.layer, BaseState::Adopted)?;
         if let Some(workspace) = core.catalog.maker(self.layer)? {
             let event = Row::AddEvent(Box::new(EventRow {

@@ -255,7 +255,7 @@ impl Landing<'_> {
             self.lineage(self.source.layer)?,
             self.lineage(self.onto.layer)?,
         );
-        let landings = self.store.core.catalog.landings()?;
+        let landings = self.store.core.catalog.landed()?;
         let both_have = |source: LayerId, landed_in: LayerId| {
             (ours.contains(source) && theirs.contains(landed_in))
                 || (theirs.contains(source) && ours.contains(landed_in))
