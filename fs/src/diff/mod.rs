@@ -158,7 +158,7 @@ impl Store {
         let mut left = TRIES;
         loop {
             left -= 1;
-            match self.diff_once(&sides, (a, b), options) {
+            match self.diff_once(&sides, (a, b), options, left == 0) {
                 Err(error) if error.is_overtaken() && left > 0 => {}
                 done => return done,
             }
@@ -227,6 +227,7 @@ impl Store {
         sides: &[At; 2],
         (a, b): (&DiffSide, &DiffSide),
         options: &DiffOptions,
+        last: bool,
     ) -> Result<Vec<DiffEntry>, DiffError> {
         let pinned = self.core.catalog.pin()?;
         let [from, to] = sides;
@@ -242,12 +243,12 @@ impl Store {
             for &(directory, base) in &found.unlisted {
                 self.take_in_below(directory, base)?;
             }
-            return self.diff_once(sides, (a, b), options);
+            return self.diff_once(sides, (a, b), options, last);
         }
         for layer in [from, to] {
             self.hold_base(layer)?;
         }
-        found.read_the_rest(&self.core)?;
+        found.read_the_rest(&self.core, last)?;
         Ok(found.entries)
     }
 
@@ -304,11 +305,14 @@ struct Found {
 }
 
 impl Found {
-    fn read_the_rest(&mut self, core: &Core) -> Result<(), DiffError> {
+    /// `last`: a file that went away while it was compared is not looked for again.
+    fn read_the_rest(&mut self, core: &Core, last: bool) -> Result<(), DiffError> {
         for (pair, old, new) in std::mem::take(&mut self.unread) {
-            let same = match same_bytes(&core.objects, &old, &new) {
+            let same = same_bytes(&core.objects, &old, &new).map_err(DiffError::from);
+            let same = match same {
+                Err(error) if last && error.is_overtaken() => false,
                 // What it was cannot be read any more, so that it is the same cannot be known.
-                Err(ContentsError::HostChanged { .. }) => false,
+                Err(DiffError::Contents(ContentsError::HostChanged { .. })) => false,
                 same => same?,
             };
             self.entries.extend(entry(pair, same));
