@@ -31,5 +31,6 @@ pub(super) fn workspace(name: &str, parent: Option<&str>) -> Workspace {
         created_at: "2026-01-01T00:00:00.000000Z".to_owned(),
         forked_from: None,
         parent: parent.map(str::to_owned),
+        base: None,
     }
 }
