@@ -146,6 +146,8 @@ fn exit_codes_tell_the_kinds_of_failure_apart() {
     // Usage.
     store.fails(2, ["bogus"]);
     store.fails(2, ["ws", "create"]);
+    store.fails(2, ["land", "w", "--undo", "--only", "a"]);
+    store.fails(2, ["bisect", "w", "--good", "n"]);
     store.fails(2, ["ws", "create", "a/b"]);
     store.fails(2, ["ws", "create", ".."]);
     store.fails(2, ["fork", "w", "f", "--count", "0"]);
@@ -161,6 +163,9 @@ fn exit_codes_tell_the_kinds_of_failure_apart() {
     store.fails(3, ["snapshot", "nope"]);
     store.fails(3, ["snap", "show", "nope"]);
     store.fails(3, ["log", "nope"]);
+    store.fails(3, ["land", "nope"]);
+    store.fails(3, ["land", "w", "--undo"]);
+    store.fails(3, ["bisect", "w", "--good", "nope", "--", "true"]);
     store.fails(3, ["rollback", "w", "nope"]);
     store.fails(3, ["rollback", "nope", "n"]);
     store.fails(3, ["fork", "nope", "f"]);

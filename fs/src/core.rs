@@ -64,6 +64,8 @@ pub(crate) struct Core {
     pub(crate) elapsed: Elapsed,
     /// A [`Chore::Release`] waits.
     pub(crate) releasing: AtomicBool,
+    /// Held by a landing in directories of the host.
+    pub(crate) landing: Mutex<{ rank::LANDING }, ()>,
     /// Where [`Chore`]s go; closed when the store closes.
     pub(crate) chores: Mutex<{ rank::LEAF }, Option<Sender<Chore>>>,
     /// The lock file, locked: until nobody can write here any more, whoever still has a view.

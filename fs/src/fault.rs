@@ -12,6 +12,9 @@
 //! | `rows` | the catalog's writer is held, the first row of the change is written |
 //! | `done` | the change is committed, memory does not follow yet |
 //!
+//! `$FLOE_TEST_KILL_AT` has the process killed (SIGKILL) at its so manieth [`step`], of which there is one before and
+//! after everything that a landing in a directory of the host does.
+//!
 //! Threads that serve no request, such as the one that reclaims files, never panic here.
 
 /// A request that this thread serves, until dropped.
@@ -23,9 +26,23 @@ mod asked {
     use std::cell::Cell;
     use std::path::PathBuf;
     use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use rustix::process::{Signal, getpid, kill_process};
 
     thread_local! {
         pub(super) static OPERATION: Cell<Option<&'static str>> = const { Cell::new(None) };
+    }
+
+    /// Kills this process if a test asked for it here.
+    pub(super) fn step() {
+        static AT: OnceLock<Option<u64>> = OnceLock::new();
+        static STEPS: AtomicU64 = AtomicU64::new(0);
+        let at = AT.get_or_init(|| std::env::var("FLOE_TEST_KILL_AT").ok()?.parse().ok());
+        if at.is_some_and(|at| STEPS.fetch_add(1, Ordering::Relaxed) + 1 == at) {
+            let killed = kill_process(getpid(), Signal::KILL);
+            unreachable!("this process was killed: {killed:?}");
+        }
     }
 
     /// Panics if a test asked for it.
@@ -75,4 +92,11 @@ pub(crate) fn point(name: &str) {
     asked::point(name);
     #[cfg(not(debug_assertions))]
     let _unused = name;
+}
+
+/// A place where a test can have the process killed.
+#[inline]
+pub(crate) fn step() {
+    #[cfg(debug_assertions)]
+    asked::step();
 }

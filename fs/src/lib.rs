@@ -52,6 +52,10 @@ pub use diff::{
     DiffEntry, DiffError, DiffOptions, DiffSide, FileChange, FileDiff, FileVersion, TEXT_MAX,
 };
 pub use engine::{Attachment, FreezeError, View, ViewTarget};
+pub use land::host::{
+    Guard, HostChange, HostConflict, HostLandError, HostLandOptions, HostLanded, HostPart,
+    HostPlan, HostReport, Meta, NewKind, NewThing, Ours, Source, Theirs,
+};
 pub use land::{LandConflict, LandEntry, LandError, LandOptions, LandReport};
 pub use layers::TreeError;
 pub use store::{

@@ -13,6 +13,8 @@ use parking_lot::{
 
 /// Places in the order: a thread that holds a lock takes only locks of larger rank.
 pub(crate) mod rank {
+    /// One landing in directories of the host at a time.
+    pub(crate) const LANDING: u8 = 0;
     /// The control mutex of a workspace.
     pub(crate) const CONTROL: u8 = 1;
     /// The gate of a view.

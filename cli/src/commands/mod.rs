@@ -1,6 +1,7 @@
 //! The verbs. One file each: the arguments, whose doc comments are the help, and `run`.
 
 pub(crate) mod bench;
+pub(crate) mod bisect;
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod daemon;
@@ -135,6 +136,7 @@ pub(crate) enum Command {
     Snapshot(snapshot::Snapshot),
     Fork(fork::Fork),
     Rollback(rollback::Rollback),
+    Bisect(bisect::Bisect),
     Diff(diff::Diff),
     Land(land::Land),
     Log(log::Log),
@@ -163,7 +165,9 @@ impl Command {
         // These have something to do first.
         let minds = matches!(
             self,
-            Self::Daemon(daemon::Daemon::Run(_) | daemon::Daemon::Guard(_)) | Self::Bench(_)
+            Self::Daemon(daemon::Daemon::Run(_) | daemon::Daemon::Guard(_))
+                | Self::Bench(_)
+                | Self::Bisect(_)
         );
         if !minds {
             end_on_interrupt()?;
@@ -175,6 +179,7 @@ impl Command {
             Self::Snapshot(command) => command.run(context),
             Self::Fork(command) => command.run(context),
             Self::Rollback(command) => command.run(context),
+            Self::Bisect(command) => command.run(context),
             Self::Diff(command) => command.run(context),
             Self::Land(command) => command.run(context),
             Self::Log(command) => command.run(context),

@@ -3,8 +3,8 @@
 use floe_fs::dispatch::fuser::MountError;
 use floe_fs::id::NameError;
 use floe_fs::{
-    AdoptError, BaseError, CatalogError, DiffError, FindError, ForkError, ImportError, LandError,
-    LogError, OpenError, RollbackError, SnapshotError, WorkspaceError,
+    AdoptError, BaseError, CatalogError, DiffError, FindError, ForkError, HostLandError,
+    ImportError, LandError, LogError, OpenError, RollbackError, SnapshotError, WorkspaceError,
 };
 
 use super::{ApiError, ErrorKind, shell_word};
@@ -163,6 +163,42 @@ impl From<ForkError> for ApiError {
             ForkError::Snapshot(inner) => inner.into(),
             ForkError::Find(inner) => inner.into(),
             ForkError::Catalog(inner) => inner.into(),
+        }
+    }
+}
+
+impl From<HostLandError> for ApiError {
+    fn from(error: HostLandError) -> Self {
+        let made = |kind| Self::from_error(kind, &error);
+        match error {
+            HostLandError::Conflicts(ref conflicts) => {
+                let mut made = made(ErrorKind::Conflict).hint(
+                    "nothing was touched; make them equal on one of the sides, or leave them out \
+                     with --only",
+                );
+                made.causes = conflicts.iter().map(ToString::to_string).collect();
+                made
+            }
+            HostLandError::Pending { .. } => made(ErrorKind::Conflict).hint(
+                "it is tried again with the next landing and when the daemon starts: move what \
+                 is in its way aside",
+            ),
+            HostLandError::NothingToUndo => {
+                made(ErrorKind::NotFound).hint("see what was landed with `floe log`")
+            }
+            HostLandError::Outside { .. } => made(ErrorKind::Conflict)
+                .hint("say with --only what is to be landed, or remove it from the workspace"),
+            HostLandError::Workspace(inner) => inner.into(),
+            HostLandError::Adopt(inner) => inner.into(),
+            HostLandError::Diff(inner) => inner.into(),
+            HostLandError::Snapshot(inner) => inner.into(),
+            HostLandError::Catalog(inner) => inner.into(),
+            HostLandError::Root { .. }
+            | HostLandError::Step { .. }
+            | HostLandError::Plan { .. }
+            | HostLandError::Kept { .. }
+            | HostLandError::Damaged { .. }
+            | HostLandError::Sync(_) => made(ErrorKind::Failed),
         }
     }
 }

@@ -31,7 +31,8 @@ pub use path::WirePath;
 use crate::error::ApiError;
 use records::{
     Adopted, BaseDir, Changed, Checked, DaemonStatus, Deleted, FileAt, FileLines, Forked, Imported,
-    Landed, LogEntry, Mounted, RolledBack, Snapshot, Stopping, Unmounted, Workspace,
+    Landed, LandedOnHost, LogEntry, Mounted, RolledBack, Snapshot, Stopping, Undone, Unmounted,
+    Workspace,
 };
 
 /// The first line a daemon sends.
@@ -239,6 +240,24 @@ requests! {
         workspace: String,
         /// The snapshot reference.
         snapshot: String,
+    }
+
+    /// Lands what a workspace changed in the directories of the host that it stands on.
+    LandOnHost -> LandedOnHost {
+        /// The workspace.
+        workspace: String,
+        /// Only these paths in it and what lies under them; all if there is none.
+        only: Vec<WirePath>,
+        /// Only say what would be done.
+        dry_run: bool,
+    }
+
+    /// Takes the last landing of a workspace in directories of the host back.
+    UndoLanding -> Undone {
+        /// The workspace.
+        workspace: String,
+        /// Only say what would be done.
+        dry_run: bool,
     }
 
     /// Merges what a workspace changed into another.

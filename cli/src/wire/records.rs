@@ -46,9 +46,12 @@ pub struct Base {
     pub exclude: Vec<String>,
     /// `in_place`, `adopting` or `adopted`.
     pub state: String,
-    /// Files and directories of the host that were found to be others than they were: reading them
-    /// fails. Not all if there are many.
+    /// Files and directories of the host that were found to be others than they were, or could not be
+    /// looked at: reading them fails.
     pub changed: Vec<WirePath>,
+    /// Whether there are more of them.
+    #[serde(default)]
+    pub more_changed: bool,
 }
 
 /// A directory of the host and where in a workspace it is shown.
@@ -80,6 +83,7 @@ impl From<BaseInfo> for Base {
                 .iter()
                 .map(|path| WirePath::from(&**path))
                 .collect(),
+            more_changed: info.more_changed,
         }
     }
 }
@@ -296,6 +300,60 @@ pub struct RolledBack {
     pub kept: String,
     /// How long it took, in microseconds.
     pub elapsed_us: u64,
+}
+
+/// What a landing did, or would do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LandedOnHost {
+    /// The workspace.
+    pub workspace: String,
+    /// The directories of the host.
+    pub dirs: Vec<WirePath>,
+    /// Whether it was done.
+    pub landed: bool,
+    /// What differed, by path in the workspace.
+    pub changes: Vec<Changed>,
+    /// What was done on the host; less than the changes where it was there already.
+    #[serde(flatten)]
+    pub done: OnHost,
+    /// The automatic snapshot of what was landed.
+    pub snapshot: Option<String>,
+}
+
+/// What taking a landing back did, or would do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Undone {
+    /// The workspace.
+    pub workspace: String,
+    /// Whether it was done.
+    pub undone: bool,
+    /// What was done on the host.
+    #[serde(flatten)]
+    pub done: OnHost,
+}
+
+/// Numbers of things on the host.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OnHost {
+    /// Put where nothing was, or moved there.
+    pub added: u64,
+    /// Replaced.
+    pub modified: u64,
+    /// Taken away, or moved from there.
+    pub deleted: u64,
+    /// Given other metadata.
+    pub metadata: u64,
+}
+
+impl From<floe_fs::HostReport> for OnHost {
+    fn from(report: floe_fs::HostReport) -> Self {
+        Self {
+            added: report.added,
+            modified: report.modified,
+            deleted: report.deleted,
+            metadata: report.metadata,
+        }
+    }
 }
 
 /// Something that happened to a workspace.

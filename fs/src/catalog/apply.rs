@@ -337,6 +337,8 @@ fn apply_base_row(connection: &Connection, row: &Row) -> rusqlite::Result<usize>
                 host.changed,
             ])
         }
+        Row::DropHost { ino, layer } => prepare("DELETE FROM host WHERE ino = ?1 AND layer = ?2")?
+            .execute(params![int(ino.0), int(layer.0)]),
         Row::SetHostState { ino, layer, state } => {
             prepare("UPDATE host SET state = ?3 WHERE ino = ?1 AND layer = ?2")?.execute(params![
                 int(ino.0),
@@ -361,6 +363,26 @@ fn apply_base_row(connection: &Connection, row: &Row) -> rusqlite::Result<usize>
                 event.other.map(|id| int(id.0)),
                 event.message,
             ]),
+        Row::AddLanding {
+            id,
+            workspace,
+            at,
+            state,
+            plan,
+        } => prepare("INSERT INTO landing VALUES (?1,?2,?3,?4,?5)")?.execute(params![
+            int(*id),
+            int(workspace.0),
+            at,
+            state,
+            plan
+        ]),
+        Row::SetLanding { id, state, plan } => {
+            prepare("UPDATE landing SET state = ?2, plan = coalesce(?3, plan) WHERE id = ?1")?
+                .execute(params![int(*id), state, plan])
+        }
+        Row::DropLanding { id } => {
+            prepare("DELETE FROM landing WHERE id = ?1")?.execute([int(*id)])
+        }
         _ => unreachable!("every other row is applied by the functions above"),
     }
 }

@@ -45,6 +45,17 @@ pub(crate) struct OtherRecord {
     pub(crate) deleted: bool,
 }
 
+/// A row of `landing`.
+#[derive(Clone, Debug)]
+pub(crate) struct LandingRecord {
+    pub(crate) id: u64,
+    pub(crate) workspace: WorkspaceId,
+    /// Whether the workspace was deleted.
+    pub(crate) deleted: bool,
+    pub(crate) state: u8,
+    pub(crate) plan: String,
+}
+
 /// A snapshot and whose it is.
 #[derive(Clone, Debug)]
 pub(crate) struct OriginRecord {
@@ -119,6 +130,29 @@ impl Catalog {
                 other: name.map(|name| OtherRecord { name, deleted }),
             })
         })
+    }
+
+    /// Landings in directories of the host, oldest first.
+    pub(crate) fn landings(&self) -> Result<Vec<LandingRecord>, CatalogError> {
+        let during = "reading the landings";
+        let sql = "SELECT l.id, l.workspace, l.state, l.plan, w.deleted_at IS NOT NULL \
+                   FROM landing l LEFT JOIN workspace w ON w.id = l.workspace ORDER BY l.id";
+        self.collect(sql, [], |row| {
+            Ok(LandingRecord {
+                id: unsigned(row, 0)?,
+                workspace: WorkspaceId(unsigned(row, 1)?),
+                state: row.get(2).map_err(CatalogError::during(during))?,
+                plan: row.get(3).map_err(CatalogError::during(during))?,
+                deleted: row.get(4).map_err(CatalogError::during(during))?,
+            })
+        })
+    }
+
+    /// The number of the next landing; none was ever used twice.
+    pub(crate) fn next_landing(&self) -> Result<u64, CatalogError> {
+        let sql = "SELECT seq + 1 FROM sqlite_sequence WHERE name = 'landing'";
+        let found = self.collect(sql, [], |row| unsigned(row, 0))?;
+        Ok(found.first().copied().unwrap_or(1))
     }
 
     /// Whose a snapshot is; none if it is gone.

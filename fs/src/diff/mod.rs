@@ -155,14 +155,19 @@ impl Store {
                 self.settle_dirty(name)?;
             }
         }
-        let mut left = TRIES;
-        loop {
-            left -= 1;
-            match self.diff_once(&sides, (a, b), options, left == 0) {
-                Err(error) if error.is_overtaken() && left > 0 => {}
-                done => return done,
-            }
-        }
+        self.diff_sides(&sides, (a, b), options)
+    }
+
+    /// As [`Store::diff`], of two layers; what is live may change meanwhile.
+    pub(crate) fn diff_layers(
+        &self,
+        from: LayerId,
+        to: LayerId,
+        options: &DiffOptions,
+    ) -> Result<Vec<DiffEntry>, DiffError> {
+        let sides = [At::Frozen(from), At::Frozen(to)];
+        let names = [from, to].map(|layer| DiffSide::Base(layer.to_string()));
+        self.diff_sides(&sides, (&names[0], &names[1]), options)
     }
 
     /// How the contents of a file differ between the two sides of a [`DiffEntry`]; of a file that is
@@ -177,6 +182,7 @@ impl Store {
     ) -> Result<FileDiff, DiffError> {
         let pinned = self.core.catalog.pin()?;
         let mut contents = [None, None];
+        let mut held = Vec::new();
         for (side, contents) in [old, new].into_iter().zip(&mut contents) {
             let Some((ino, layer)) = side else {
                 continue;
@@ -188,6 +194,7 @@ impl Store {
                 return Ok(FileDiff::Gone);
             };
             *contents = Some(Contents::load(pinned.queries(), lineage, ino, &row)?);
+            held.push(self.hold_base(layer)?);
         }
         drop(pinned);
         let [old, new] = &contents;
@@ -212,7 +219,7 @@ impl Store {
     }
 
     /// Takes in what programs changed in mapped files of a workspace.
-    fn settle_dirty(&self, workspace: &str) -> Result<(), DiffError> {
+    pub(crate) fn settle_dirty(&self, workspace: &str) -> Result<(), DiffError> {
         let Some(view) = self.live_view(workspace)? else {
             return Ok(());
         };
@@ -220,6 +227,23 @@ impl Store {
             workspace: workspace.to_owned(),
             source,
         })
+    }
+
+    /// Looks for the difference until nothing that is compared goes away meanwhile.
+    fn diff_sides(
+        &self,
+        sides: &[At; 2],
+        names: (&DiffSide, &DiffSide),
+        options: &DiffOptions,
+    ) -> Result<Vec<DiffEntry>, DiffError> {
+        let mut left = TRIES;
+        loop {
+            left -= 1;
+            match self.diff_once(sides, names, options, left == 0) {
+                Err(error) if error.is_overtaken() && left > 0 => {}
+                done => return done,
+            }
+        }
     }
 
     fn diff_once(
@@ -245,16 +269,14 @@ impl Store {
             }
             return self.diff_once(sides, (a, b), options, last);
         }
-        for layer in [from, to] {
-            self.hold_base(layer)?;
-        }
+        let _held = [self.hold_base(from)?, self.hold_base(to)?];
         found.read_the_rest(&self.core, last)?;
         Ok(found.entries)
     }
 
     /// Lists a directory of the host, and all below it, that nobody has looked into yet.
     fn take_in_below(&self, directory: Ino, base: LayerId) -> Result<(), DiffError> {
-        self.hold_base(base)?;
+        let _held = self.hold_base(base)?;
         let core = &self.core;
         let mut waiting = vec![directory];
         while let (Some(directory), Some(at)) = (waiting.pop(), core.layers.lineage(base)) {

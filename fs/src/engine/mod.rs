@@ -43,6 +43,7 @@ use self::locked::Locked;
 use self::node::{Node, NodeCache, NodeState};
 pub(crate) use self::reap::{reap_unlinked, release, remove, remove_doomed};
 use crate::attr::Timestamp;
+use crate::base::Held;
 use crate::change::{Change, InodeRow, Name, Row};
 use crate::core::Core;
 use crate::dispatch::OpError;
@@ -69,6 +70,8 @@ pub struct View {
     kernel: KernelRefs,
     transports: Transports,
     left: Left,
+    /// The directories of the host that it stands on stay open.
+    held: Mutex<{ rank::LEAF }, Option<Arc<Held>>>,
     /// Mutations begun so far.
     begun: AtomicU64,
 }
@@ -114,8 +117,15 @@ impl View {
             kernel: KernelRefs::default(),
             transports: Transports::default(),
             left: Left::default(),
+            held: Mutex::default(),
             begun: AtomicU64::new(0),
         })
+    }
+
+    /// Keeps the directories of the host open that it stands on, instead of those before.
+    pub(crate) fn hold(&self, held: Option<Arc<Held>>) {
+        let before = std::mem::replace(&mut *self.held.lock(), held);
+        drop(before);
     }
 
     /// What the view shows.

@@ -8,9 +8,12 @@
 //! new layer of theirs. What theirs alone changed is not looked at, but for names that meet.
 //!
 //! `store/land.rs` takes it through: which layers, the locks, the one transaction.
+//!
+//! [`host`] is the other kind of landing: back into directories of the host.
 
 pub(crate) mod apply;
 mod decide;
+pub(crate) mod host;
 mod merge;
 mod place;
 pub(crate) mod plan;

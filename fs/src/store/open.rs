@@ -409,6 +409,7 @@ impl Store {
             syncs: AtomicU64::new(0),
             elapsed: Elapsed::default(),
             releasing: AtomicBool::new(false),
+            landing: Mutex::new(()),
             chores: Mutex::new(None),
             lock: lock.file,
         });
@@ -418,6 +419,7 @@ impl Store {
         })?;
         let place = Place::of(&dir).map_err(access("look at", &dir))?;
         settle_in(&core.catalog, &place).map_err(catalog_error)?;
+        crate::land::host::recover(&core);
         let chores = Chores::start(&core).map_err(access("start a thread for", &dir))?;
         core.release_later();
         Ok(Arc::new(Self {

@@ -114,6 +114,19 @@ impl Store {
         })
     }
 
+    /// As [`Store::snapshot`], of one that Floe takes by itself.
+    pub(crate) fn snapshot_for(
+        &self,
+        reason: &'static str,
+        workspace: &str,
+        options: &SnapshotOptions,
+    ) -> Result<SnapshotInfo, SnapshotError> {
+        let started = Instant::now();
+        self.with_control(workspace, |record, control| {
+            self.snapshot_locked(record, control, options, Some(reason), started)
+        })
+    }
+
     pub(super) fn snapshot_locked(
         &self,
         record: &WorkspaceRecord,

@@ -39,7 +39,7 @@ pub(super) fn prefixed(side: &str, path: &[u8]) -> String {
 }
 
 /// The line of an entry: letter, paths.
-pub(super) fn status(one: &Changed) -> String {
+pub(in crate::commands) fn status(one: &Changed) -> String {
     let path = quoted(&one.path.to_bytes());
     let letter = match one.change.as_str() {
         "added" => "A",

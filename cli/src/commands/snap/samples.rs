@@ -30,6 +30,7 @@ pub(super) fn workspace(name: &str, parent: Option<&str>) -> Workspace {
         bytes: 0,
         created_at: "2026-01-01T00:00:00.000000Z".to_owned(),
         forked_from: None,
+        base: None,
         parent: parent.map(str::to_owned),
         base: None,
     }

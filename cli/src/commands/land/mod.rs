@@ -1,4 +1,6 @@
-//! `floe land`.
+//! `floe land`: on workspaces; [`host`] has directories.
+
+mod host;
 
 use std::ffi::OsString;
 
@@ -6,40 +8,50 @@ use clap::Args;
 
 use super::Context;
 use super::diff::names::{from_root, quoted};
+use crate::client::Client;
 use crate::error::{ApiError, ErrorKind};
 use crate::time;
 use crate::wire;
 use crate::wire::records::{Conflicting, Landed, LandedFile};
 
-/// Merge what a workspace changed into the workspace that it was forked from, or into another
+/// Merge what a workspace changed into the workspace or directory that it was made from
 ///
-/// Three states are compared: where both came from, the workspace, and where it lands. What only one of
-/// them changed is taken as it is, equal changes are one, and text that both changed is merged by lines.
-/// All of it lands, at once where WS is mounted, or nothing: then every conflict is listed with what
-/// both sides did, and the exit status is 4. Landing again lands what was changed since.
-///
-/// Prints the id of the automatic snapshot that keeps the state before: rolling back to it undoes
+/// On a workspace: three states are compared, where both came from, the workspace, and where it lands.
+/// What only one of them changed is taken as it is, equal changes are one, and text that both changed
+/// is merged by lines. All of it lands, at once where WS is mounted, or nothing: then every conflict is
+/// listed with what both sides did, and the exit status is 4. Landing again lands what was changed
+/// since. Prints the id of the automatic snapshot that keeps the state before: rolling back to it undoes
 /// the landing. Refused while something is mounted inside the workspace that is landed on.
+///
+/// In a directory: a workspace that was made with `ws create --from DIR` lands in DIR. All or nothing,
+/// also if the daemon is killed in the middle. What others have changed there since is a conflict, unless
+/// it is the same now. What was there before the last 8 landings is kept for --undo.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
-  floe land try                            back into what it was forked from
+  floe land try                            back into what it was made from
   floe land try --onto web --dry-run       what would be done
   kept=$(floe land try) && floe rollback web \"$kept\"
                                            there and back
+  floe land web --host --only src          in the directory that `web` was made from
+  floe land web --undo                     and back
 
 Each file is shown with a letter as by `floe diff`; MM is text merged from both sides.
 
-Under --json: an object with workspace, onto, landed (false if there was nothing to do, or a conflict),
-files (path, change, from, merged), conflicts (path, ours, theirs, by: the workspace that landed there
-before), kept and elapsed_us.")]
+Under --json, on a workspace: an object with workspace, onto, landed (false if there was nothing to do,
+or a conflict), files (path, change, from, merged), conflicts (path, ours, theirs, by: the workspace that
+landed there before), kept and elapsed_us. In a directory: workspace, dirs, landed, changes (as of `floe
+diff --json`), added, modified, deleted, metadata and snapshot; with --undo undone and the numbers.")]
 pub(crate) struct Land {
     /// Workspace whose changes are to land
     #[arg(value_name = "WS")]
     workspace: String,
     /// Workspace to land on, mounted or not [default: the one that WS was forked from]
-    #[arg(long, value_name = "WS")]
+    #[arg(long, value_name = "WS", conflicts_with = "host")]
     onto: Option<String>,
+    /// Land in the directory of the host that WS stands on [default if WS is no fork]
+    #[arg(long)]
+    host: bool,
     /// Only say what would be done
     #[arg(long)]
     dry_run: bool,
@@ -49,15 +61,37 @@ pub(crate) struct Land {
     /// Take text that both sides changed for a conflict
     #[arg(long)]
     no_merge: bool,
+    /// Take the last landing in a directory back
+    #[arg(long, conflicts_with_all = ["only", "onto", "no_merge"])]
+    undo: bool,
 }
 
 impl Land {
     /// Carries it out.
     ///
     /// # Errors
-    /// When a workspace does not exist, or there are conflicts.
+    /// When there is nowhere to land, or there are conflicts.
     pub(crate) fn run(&self, context: &Context) -> Result<(), ApiError> {
-        let done = context.client()?.call(wire::Land {
+        let mut client = context.client()?;
+        if self.undo {
+            return self.undo(&mut client, context);
+        }
+        if self.host || (self.onto.is_none() && self.is_of_host(&mut client)?) {
+            return self.in_directories(&mut client, context);
+        }
+        self.on_workspace(&mut client, context)
+    }
+
+    /// Whether the workspace was made from a directory of the host, and not forked from another.
+    fn is_of_host(&self, client: &mut Client) -> Result<bool, ApiError> {
+        let shown = client.call(wire::ShowWorkspace {
+            name: self.workspace.clone(),
+        })?;
+        Ok(shown.forked_from.is_none() && shown.base.is_some())
+    }
+
+    fn on_workspace(&self, client: &mut Client, context: &Context) -> Result<(), ApiError> {
+        let done = client.call(wire::Land {
             workspace: self.workspace.clone(),
             onto: self.onto.clone(),
             dry_run: self.dry_run,

@@ -1,0 +1,320 @@
+//! `floe land` in the directory of the host that a workspace was made from, and back.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use floe_harness::TestStore;
+use serde_json::Value;
+
+/// What is in a directory, by path.
+fn scan(root: &Path) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    let mut todo = vec![root.to_owned()];
+    while let Some(dir) = todo.pop() {
+        for entry in fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            let meta = path.symlink_metadata().unwrap();
+            let what = if meta.is_dir() {
+                todo.push(path.clone());
+                "directory".to_owned()
+            } else if meta.is_symlink() {
+                format!("link to {}", fs::read_link(&path).unwrap().display())
+            } else {
+                let contents = fs::read(&path).unwrap();
+                let sum = contents.iter().fold(7_u64, |sum, byte| {
+                    sum.wrapping_mul(31).wrapping_add(u64::from(*byte))
+                });
+                format!(
+                    "{} bytes, {sum:x}, {}.{}",
+                    contents.len(),
+                    meta.mtime(),
+                    meta.mtime_nsec()
+                )
+            };
+            let name = path
+                .strip_prefix(root)
+                .unwrap()
+                .to_string_lossy()
+                .into_owned();
+            found.insert(name, format!("{what} {:o}", meta.mode()));
+        }
+    }
+    found
+}
+
+#[track_caller]
+fn assert_same(a: &Path, b: &Path) {
+    let (a, b) = (scan(a), scan(b));
+    let differs = |path: &&String| a.get(*path) != b.get(*path);
+    let different: Vec<_> = a.keys().chain(b.keys()).filter(differs).collect();
+    let shown = different
+        .iter()
+        .map(|path| (path, a.get(*path), b.get(*path)));
+    assert!(different.is_empty(), "{:#?}", shown.collect::<Vec<_>>());
+}
+
+fn host(store: &TestStore) -> PathBuf {
+    let dir = store.base().join("host");
+    fs::create_dir_all(dir.join("src/deep")).unwrap();
+    fs::create_dir_all(dir.join("docs/unread")).unwrap();
+    for (path, contents) in [
+        ("README", "read me\n"),
+        ("src/main", "fn main\n"),
+        ("src/gone", "gone\n"),
+        ("src/deep/large", &"l".repeat(300_000)),
+        ("docs/unread/a", "a\n"),
+        ("docs/b", "b\n"),
+        ("script", "#!/bin/sh\n"),
+    ] {
+        fs::write(dir.join(path), contents).unwrap();
+    }
+    symlink("README", dir.join("link")).unwrap();
+    dir
+}
+
+/// A workspace over the directory, mounted, and a copy of the directory as it is.
+fn based(store: &TestStore) -> (PathBuf, PathBuf, PathBuf) {
+    let dir = host(store);
+    store.ok(["ws", "create", "w", "--from", dir.to_str().unwrap()]);
+    let before = copied(store, &dir, "before");
+    (store.mount("w"), dir, before)
+}
+
+fn copied(store: &TestStore, dir: &Path, name: &str) -> PathBuf {
+    let copy = store.base().join(name);
+    let copied = std::process::Command::new("cp")
+        .arg("-a")
+        .args([dir, &copy])
+        .status();
+    assert!(copied.unwrap().success());
+    copy
+}
+
+/// Changes of every kind.
+fn change(live: &Path) {
+    fs::write(live.join("src/main"), "fn main, changed\n").unwrap();
+    fs::remove_file(live.join("src/gone")).unwrap();
+    fs::rename(live.join("docs"), live.join("manual")).unwrap();
+    fs::write(live.join("manual/b"), "b, changed\n").unwrap();
+    fs::set_permissions(live.join("script"), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::create_dir_all(live.join("new/er")).unwrap();
+    fs::write(live.join("new/er/file"), vec![b'n'; 200_000]).unwrap();
+    fs::hard_link(live.join("new/er/file"), live.join("new/other")).unwrap();
+    fs::remove_file(live.join("link")).unwrap();
+    symlink("manual", live.join("link")).unwrap();
+    fs::rename(live.join("README"), live.join("src/README")).unwrap();
+}
+
+fn append(path: &Path, text: &str) {
+    let mut contents = fs::read_to_string(path).unwrap();
+    contents.push_str(text);
+    fs::write(path, contents).unwrap();
+}
+
+fn causes(error: &Value) -> Vec<&str> {
+    let causes = error["causes"].as_array().unwrap().iter();
+    causes.map(|cause| cause.as_str().unwrap()).collect()
+}
+
+#[test]
+fn what_changed_is_landed_and_older_snapshots_show_what_they_did() {
+    let store = TestStore::new();
+    let (live, dir, before) = based(&store);
+    let old = store.snapshot("w");
+    change(&live);
+    let would = store.json(["land", "w", "--dry-run"]);
+    assert_eq!(would["landed"], false);
+    assert_same(&dir, &before);
+    let landed = store.json(["land", "w"]);
+    assert_eq!(
+        (&landed["landed"], &landed["dirs"][0]),
+        (&Value::from(true), &Value::from(dir.to_str().unwrap()))
+    );
+    assert_eq!(landed["changes"], would["changes"]);
+    assert_same(&dir, &live);
+    let ino = |path: &str| fs::metadata(dir.join(path)).unwrap().ino();
+    assert_eq!(ino("new/er/file"), ino("new/other"));
+    // What was on the host only is in the store now.
+    let frozen = store.mount(&old);
+    assert_same(&frozen, &before);
+    assert_eq!(store.json(["log", "w", "--limit", "1"])[0]["kind"], "land");
+    assert!(
+        store.json(["ws", "show", "w"])["base"]["changed"]
+            .as_array()
+            .unwrap()
+            .is_empty()
+    );
+    store.check();
+
+    let undone = store.json(["land", "w", "--undo"]);
+    assert_eq!(undone["undone"], true);
+    assert_same(&dir, &before);
+    store.fails(3, ["land", "w", "--undo"]);
+    assert_same(&frozen, &before);
+    // And once more.
+    store.ok(["land", "w"]);
+    assert_same(&dir, &live);
+}
+
+#[test]
+fn the_next_landing_brings_what_is_new_and_each_can_be_undone() {
+    let store = TestStore::new();
+    let (live, dir, before) = based(&store);
+    change(&live);
+    store.ok(["land", "w"]);
+    let first = copied(&store, &dir, "first");
+    assert_eq!(
+        store.json(["land", "w"])["changes"],
+        Value::Array(Vec::new())
+    );
+    append(&live.join("src/main"), "again\n");
+    fs::write(live.join("manual/b"), "b, changed again\n").unwrap();
+    fs::remove_file(live.join("new/other")).unwrap();
+    fs::rename(live.join("manual"), live.join("guide")).unwrap();
+    fs::rename(live.join("src/README"), live.join("README")).unwrap();
+    let landed = store.json(["land", "w"]);
+    assert_eq!(landed["changes"].as_array().unwrap().len(), 5, "{landed:#}");
+    assert_same(&dir, &live);
+    store.ok(["land", "w", "--undo"]);
+    assert_same(&dir, &first);
+    store.ok(["land", "w", "--undo"]);
+    assert_same(&dir, &before);
+    store.ok(["land", "w"]);
+    assert_same(&dir, &live);
+    // Back in the workspace is no landing by itself, and can be landed.
+    store.ok([
+        "rollback",
+        "w",
+        store.json(["snap", "list", "--ws", "w"])[0]["id"]
+            .as_str()
+            .unwrap(),
+    ]);
+    store.ok(["land", "w"]);
+    assert_same(&dir, &live);
+    store.check();
+}
+
+#[test]
+fn what_others_changed_is_a_conflict_with_both_sides() {
+    let store = TestStore::new();
+    let (live, dir, _) = based(&store);
+    change(&live);
+    append(&dir.join("src/main"), "theirs\n");
+    fs::write(dir.join("new"), "theirs\n").unwrap();
+    // They did the same here.
+    fs::remove_file(dir.join("src/gone")).unwrap();
+    let theirs = copied(&store, &dir, "theirs");
+    let error = store.fails(4, ["land", "w", "--json"]).json_error();
+    assert_eq!(error["kind"], "conflict");
+    assert_eq!(
+        causes(&error),
+        [
+            "new: added here, added there",
+            "src/main: modified here, modified there",
+        ]
+    );
+    assert_same(&dir, &theirs);
+    store.fails(4, ["land", "w", "--dry-run"]);
+    // The rest can be landed.
+    store.ok([
+        "land", "w", "--only", "script", "--only", "./docs/", "--only", "manual",
+    ]);
+    assert_eq!(fs::read(dir.join("manual/b")).unwrap(), b"b, changed\n");
+    assert_eq!(
+        fs::metadata(dir.join("script")).unwrap().mode() & 0o777,
+        0o755
+    );
+    // When the conflict is gone, what is left.
+    fs::remove_file(dir.join("new")).unwrap();
+    fs::copy(live.join("src/main"), dir.join("src/main")).unwrap();
+    let landed = store.json(["land", "w"]);
+    assert!(landed["added"].as_u64().unwrap() >= 5, "{landed:#}");
+    assert!(dir.join("new/er/file").exists() && dir.join("src/README").exists());
+    store.check();
+}
+
+/// Each of the forks starts from the same state; the second to land knows nothing of the first.
+#[test]
+fn forks_land_one_after_the_other_unless_they_changed_the_same() {
+    let store = TestStore::new();
+    let (_, dir, _) = based(&store);
+    store.ok(["fork", "w", "try", "--count", "3"]);
+    for (fork, path) in [
+        ("try-1", "script"),
+        ("try-2", "docs/b"),
+        ("try-3", "script"),
+    ] {
+        let live = store.mount(fork);
+        append(&live.join(path), fork);
+    }
+    store.ok(["land", "try-1"]);
+    store.ok(["land", "try-2"]);
+    let error = store.fails(4, ["land", "try-3", "--json"]).json_error();
+    assert_eq!(causes(&error), ["script: modified here, modified there"]);
+    assert!(
+        fs::read_to_string(dir.join("script"))
+            .unwrap()
+            .ends_with("try-1")
+    );
+    assert!(
+        fs::read_to_string(dir.join("docs/b"))
+            .unwrap()
+            .ends_with("try-2")
+    );
+    // A fork of what was landed knows of it.
+    store.ok(["fork", "try-1", "more"]);
+    append(&store.mount("more").join("script"), " more");
+    store.ok(["land", "more"]);
+    assert!(
+        fs::read_to_string(dir.join("script"))
+            .unwrap()
+            .ends_with("try-1 more")
+    );
+}
+
+#[test]
+fn several_directories_are_landed_in_together() {
+    let store = TestStore::new();
+    let dir = host(&store);
+    let (one, two) = (dir.join("src"), dir.join("docs"));
+    let from = |dir: &Path, at: &str| format!("{}={at}", dir.display());
+    store.ok([
+        "ws",
+        "create",
+        "w",
+        "--from",
+        &from(&one, "/a/one"),
+        "--from",
+        &from(&two, "/b"),
+    ]);
+    let live = store.mount("w");
+    append(&live.join("a/one/main"), "1");
+    append(&live.join("b/b"), "2");
+    fs::rename(live.join("a/one/gone"), live.join("b/came")).unwrap();
+    fs::write(live.join("outside"), "o").unwrap();
+    let error = store.fails(4, ["land", "w"]).errors();
+    assert!(error.contains("'outside'"), "{error}");
+    store.ok(["land", "w", "--only", "a", "--only", "b"]);
+    assert_same(&one, &live.join("a/one"));
+    assert_same(&two, &live.join("b"));
+    store.ok(["land", "w", "--undo"]);
+    assert!(one.join("gone").exists() && !two.join("came").exists());
+}
+
+#[test]
+fn a_workspace_that_stands_on_no_directory_cannot_land_in_one() {
+    let store = TestStore::new();
+    store.ok(["ws", "create", "w"]);
+    let error = store.run(["land", "w"]);
+    assert!(matches!(error.code, Some(1..=4)), "{error}");
+    assert!(
+        error
+            .errors()
+            .contains("'w' does not depend on a directory"),
+        "{error}"
+    );
+    store.fails(3, ["land", "nope"]);
+    store.fails(3, ["land", "w", "--undo"]);
+}
