@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use floe_harness::TestStore;
+use floe_harness::random::Random;
+use floe_harness::{TestStore, long_run};
 use serde_json::Value;
 
 /// What is in a directory, by path.
@@ -301,6 +303,46 @@ fn several_directories_are_landed_in_together() {
     assert_same(&two, &live.join("b"));
     store.ok(["land", "w", "--undo"]);
     assert!(one.join("gone").exists() && !two.join("came").exists());
+}
+
+/// The daemon is killed at some instant of a landing or of its undo; the next command starts another.
+#[test]
+fn a_daemon_killed_in_a_landing_leaves_the_directory_before_or_after() {
+    let seed = Random::seed_from_env(11);
+    let mut random = Random::new(seed);
+    let (mut finished, mut undone) = (0, 0);
+    for round in 0..if long_run() { 200 } else { 12 } {
+        let store = TestStore::new();
+        let (live, dir, before) = based(&store);
+        change(&live);
+        for n in 0..20 {
+            fs::write(live.join(format!("new/{n}")), vec![b'x'; 10_000]).unwrap();
+        }
+        let after = copied(&store, &live, "after");
+        let undo = random.one_in(2);
+        if undo {
+            store.ok(["land", "w"]);
+        }
+        let command = if undo {
+            &["land", "w", "--undo"][..]
+        } else {
+            &["land", "w"]
+        };
+        let mut child = store.command().args(command).spawn().unwrap();
+        std::thread::sleep(Duration::from_micros(random.below(250_000)));
+        store.kill_daemon();
+        // Whether it got an answer is another matter.
+        child.wait().unwrap();
+        store.ok(["daemon", "start"]);
+        if scan(&dir) == scan(&before) {
+            undone += 1;
+        } else {
+            assert_same(&dir, &after);
+            finished += 1;
+        }
+        store.check();
+        eprintln!("seed {seed}, round {round}: {finished} after, {undone} before");
+    }
 }
 
 #[test]
