@@ -67,6 +67,11 @@ fn diff() {
 }
 
 #[test]
+fn land() {
+    is_sound("land");
+}
+
+#[test]
 fn copy_up() {
     is_sound("copy-up");
 }

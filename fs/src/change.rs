@@ -97,6 +97,22 @@ pub struct Seen {
     pub btime: Timestamp,
 }
 
+impl Seen {
+    /// Of what could not be looked at.
+    pub(crate) const NOTHING: Self = {
+        let unknown = Timestamp { secs: 0, nanos: 0 };
+        Self {
+            dev: 0,
+            inode: 0,
+            links: 1,
+            size: 0,
+            mtime: unknown,
+            ctime: unknown,
+            btime: unknown,
+        }
+    };
+}
+
 /// How far a file or directory of the host was taken in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -319,6 +335,8 @@ pub enum Row {
     },
     /// Remembers that a file or directory of the host is not what it was.
     SetHostChanged { ino: Ino, layer: LayerId },
+    /// Forgets what an inode of a base layer stands for.
+    DropHost { ino: Ino, layer: LayerId },
     /// Forgets every name of a directory that the layer wrote.
     DropEntries { parent: Ino, layer: LayerId },
     /// Remembers something that happened to a workspace.

@@ -56,6 +56,7 @@ pub use land::host::{
     Guard, HostChange, HostConflict, HostLandError, HostLandOptions, HostLanded, HostPart,
     HostPlan, HostReport, Meta, NewKind, NewThing, Ours, Source, Theirs,
 };
+pub use land::{LandConflict, LandEntry, LandError, LandOptions, LandReport};
 pub use layers::TreeError;
 pub use store::{
     AdoptError, AdoptProgress, AdoptReport, BaseDir, BaseError, BaseInfo, BaseState, BuildError,

@@ -21,6 +21,7 @@ mod fill;
 mod fork;
 pub mod goal;
 mod lab;
+mod land;
 mod load;
 pub mod machine;
 mod peers;
@@ -61,6 +62,8 @@ pub enum Bench {
     CopyUp,
     /// Finding what was changed, by size.
     Diff,
+    /// Landing changes, by their number.
+    Land,
 }
 
 /// What to measure, and where.
@@ -84,6 +87,7 @@ impl Bench {
             Self::Depth => depth::run(lab),
             Self::CopyUp => copy_up::run(lab),
             Self::Diff => diff::run(lab),
+            Self::Land => land::run(lab),
         }
     }
 }

@@ -1,44 +1,68 @@
 //! `floe land`.
 
+use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::Args;
 
-use super::{Context, diff};
-use crate::error::ApiError;
-use crate::output::printable;
-use crate::wire::records::OnHost;
-use crate::wire::{self, WirePath};
+use super::diff::names::{from_root, quoted};
+use super::{Context, absolute};
+use crate::error::{ApiError, ErrorKind};
+use crate::time;
+use crate::wire;
+use crate::wire::WirePath;
+use crate::wire::records::{Conflicting, Landed, LandedFile, OnHost};
 
-/// Land what a workspace changed in the directory that it was made from
+/// Merge what a workspace changed into what it was forked or made from, or into another workspace
 ///
-/// All or nothing, also if the daemon is killed in the middle. What others have changed there since
-/// is a conflict, unless it is the same now: then nothing is touched, both sides of each conflict are
-/// listed, and the exit code is 4. The next landing brings what changed since this one. What was
-/// landed is kept as an automatic snapshot; what was there before the last 8 landings is kept for
-/// --undo.
+/// Three states are compared: where both came from, the workspace, and where it lands. What only one of
+/// them changed is taken as it is, equal changes are one, and text that both changed is merged by lines.
+/// All of it lands, at once where WS is mounted, or nothing: then every conflict is listed with what
+/// both sides did, and the exit status is 4. Landing again lands what was changed since.
 ///
-/// Under --json: an object with `dirs`, `landed`, `changes` (as of `floe diff --json`), `added`,
-/// `modified`, `deleted`, `metadata`, and `snapshot`; with --undo `undone` and the numbers.
+/// Prints the id of the automatic snapshot that keeps the state before: rolling back to it undoes
+/// the landing. Refused while something is mounted inside the workspace that is landed on.
+///
+/// Where WS was made from a directory of the host, or --onto names it, it lands there, also all or
+/// nothing, even if the daemon is killed in the middle. What others changed there since is a conflict,
+/// unless it is the same now; lines are not merged. --undo takes the last such landing back, and then
+/// those before it, as far as the last 8 are kept.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
-  floe land web --dry-run                see what would change, and conflicts
-  floe land web --only src --only README.md
-  floe land web --undo                   and back")]
+  floe land try                            back into what it was forked from
+  floe land try --onto web --dry-run       what would be done
+  floe land web                            into the directory that web was made from
+  floe land try --onto ./app               there, from a fork of web
+  floe land web --undo                     and back
+  kept=$(floe land try) && floe rollback web \"$kept\"
+                                           there and back
+
+Each file is shown with a letter as by `floe diff`; MM is text merged from both sides.
+
+Under --json: an object with workspace, onto, landed (false if there was nothing to do, or a conflict),
+files (path, change, from, merged), conflicts (path, ours, theirs, by: the workspace that landed there
+before), kept and elapsed_us.")]
 pub(crate) struct Land {
-    /// Workspace
+    /// Workspace whose changes are to land
     #[arg(value_name = "WS")]
     workspace: String,
+    /// Workspace to land on, mounted or not, or the directory of the host under WS (`/` or `.` begins
+    /// it) [default: what WS was forked or made from]
+    #[arg(long, value_name = "WS|DIR")]
+    onto: Option<OsString>,
     /// Only say what would be done
     #[arg(long)]
     dry_run: bool,
-    /// Only this path of the workspace and what lies under it; may be repeated
+    /// Land only what is at this path of the workspace, and under it; can be repeated
     #[arg(long, value_name = "PATH")]
-    only: Vec<PathBuf>,
-    /// Take the last landing back
-    #[arg(long, conflicts_with = "only")]
+    only: Vec<OsString>,
+    /// Take text that both sides changed for a conflict
+    #[arg(long)]
+    no_merge: bool,
+    /// Take the last landing in directories of the host back
+    #[arg(long, conflicts_with_all = ["only", "onto", "no_merge"])]
     undo: bool,
 }
 
@@ -46,36 +70,47 @@ impl Land {
     /// Carries it out.
     ///
     /// # Errors
-    /// When there is nothing to land in, others have changed the same, or something fails.
+    /// When a workspace does not exist, or there are conflicts.
     pub(crate) fn run(&self, context: &Context) -> Result<(), ApiError> {
         if self.undo {
-            return self.undo(context);
+            return self.take_back(context);
         }
-        let landed = context.client()?.call(wire::Land {
+        let done = context.client()?.call(wire::Land {
             workspace: self.workspace.clone(),
-            only: self.only.iter().map(|path| relative(path)).collect(),
+            onto: self.onto.as_ref().map(target).transpose()?,
             dry_run: self.dry_run,
+            only: self.only.iter().map(from_root).collect(),
+            no_merge: self.no_merge,
         })?;
-        if context.output.json {
-            return context.output.json(&landed);
-        }
-        let lines: String = landed.changes.iter().map(diff::status).collect();
-        context.output.text(&lines)?;
-        let dirs: Vec<_> = landed.dirs.iter().map(|dir| format!("'{dir}'")).collect();
-        let done = if self.dry_run {
-            "would be landed"
+        let output = &context.output;
+        if output.json {
+            output.json(&done)?;
         } else {
-            "landed"
-        };
-        let what = numbers(&landed.done);
-        context.output.note(&printable(&format!(
-            "{done} in {}: {what}",
-            dirs.join(", ")
-        )));
-        Ok(())
+            match (&done.kept, done.conflicts.is_empty(), self.dry_run) {
+                (_, false, _) => {
+                    output.text(&done.conflicts.iter().map(clash).collect::<String>())?
+                }
+                (_, _, true) => output.text(&done.files.iter().map(line).collect::<String>())?,
+                (None, ..) if done.dirs.is_empty() => {}
+                (None, ..) => output.text(&done.files.iter().map(line).collect::<String>())?,
+                (Some(kept), ..) => {
+                    for file in &done.files {
+                        output.note(line(file).trim_end());
+                    }
+                    output.line(kept)?;
+                }
+            }
+            output.note(&summary(&done, self.dry_run));
+        }
+        match done.conflicts.len() {
+            0 => Ok(()),
+            count => Err(refused(&done, count)),
+        }
     }
+}
 
-    fn undo(&self, context: &Context) -> Result<(), ApiError> {
+impl Land {
+    fn take_back(&self, context: &Context) -> Result<(), ApiError> {
         let undone = context.client()?.call(wire::UndoLanding {
             workspace: self.workspace.clone(),
             dry_run: self.dry_run,
@@ -83,39 +118,97 @@ impl Land {
         if context.output.json {
             return context.output.json(&undone);
         }
+        let OnHost {
+            added,
+            modified,
+            deleted,
+            metadata,
+        } = undone.done;
         let done = if self.dry_run {
             "would be taken back"
         } else {
             "taken back"
         };
-        context
-            .output
-            .note(&format!("{done}: {}", numbers(&undone.done)));
+        context.output.note(&format!(
+            "{done}: {added} added, {modified} modified, {deleted} deleted, {metadata} with other \
+             metadata"
+        ));
         Ok(())
     }
 }
 
-/// A path in the workspace, without what a shell's completion adds to it.
-fn relative(path: &Path) -> WirePath {
-    let bytes = path.as_os_str().as_bytes();
-    let bytes = bytes.strip_prefix(b"./").unwrap_or(bytes);
-    let end = bytes
-        .iter()
-        .rposition(|&byte| byte != b'/')
-        .map_or(0, |at| at + 1);
-    let begin = bytes.iter().position(|&byte| byte != b'/').unwrap_or(0);
-    let bytes = &bytes[begin.min(end)..end];
-    WirePath::from_bytes(if bytes == b"." { b"" } else { bytes })
+/// A workspace's name as it is, or a directory as an absolute path.
+fn target(onto: &OsString) -> Result<WirePath, ApiError> {
+    let bytes = onto.as_bytes();
+    if !bytes.contains(&b'/') && !bytes.starts_with(b".") {
+        return Ok(WirePath::from_bytes(bytes));
+    }
+    Ok(WirePath::from(&*absolute(Path::new(onto))?))
 }
 
-fn numbers(done: &OnHost) -> String {
-    let OnHost {
-        added,
-        modified,
-        deleted,
-        metadata,
-    } = done;
-    format!("{added} added, {modified} modified, {deleted} deleted, {metadata} with other metadata")
+fn refused(done: &Landed, count: usize) -> ApiError {
+    let what = format!(
+        "'{}' does not land on '{}': {count} {}; nothing was changed",
+        done.workspace,
+        done.onto,
+        if count == 1 { "conflict" } else { "conflicts" }
+    );
+    if !done.dirs.is_empty() {
+        return ApiError::new(ErrorKind::Conflict, what)
+            .hint("make them equal on one of the sides, or leave them out with --only");
+    }
+    ApiError::new(ErrorKind::Conflict, what).hint(format!(
+        "see what both did with `floe diff {0}` and `floe diff {0}@base {1}`",
+        done.workspace, done.onto
+    ))
+}
+
+fn summary(done: &Landed, dry_run: bool) -> String {
+    let count = done.files.len();
+    let files = if count == 1 { "file" } else { "files" };
+    let (workspace, onto) = (&done.workspace, &done.onto);
+    let took = time::elapsed(done.elapsed_us);
+    if count == 0 {
+        return format!("'{workspace}' has nothing to land on '{onto}'");
+    }
+    if !dry_run && !done.dirs.is_empty() {
+        return format!("{count} {files} of '{workspace}' landed in '{onto}' in {took}");
+    }
+    if dry_run {
+        return format!("{count} {files} of '{workspace}' would land on '{onto}'");
+    }
+    format!(
+        "{count} {files} of '{workspace}' landed on '{onto}' in {took}; the state before is kept in \
+         the snapshot above"
+    )
+}
+
+/// A file that lands.
+fn line(file: &LandedFile) -> String {
+    let path = quoted(&file.path.to_bytes());
+    let letter = match file.change.as_str() {
+        _ if file.merged => "MM",
+        "added" => "A",
+        "deleted" => "D",
+        "modified" => "M",
+        "renamed" => "R",
+        _ => "m",
+    };
+    match &file.from {
+        Some(from) => format!("{letter}\t{}\t{path}\n", quoted(&from.to_bytes())),
+        None => format!("{letter}\t{path}\n"),
+    }
+}
+
+/// A conflict with both sides.
+fn clash(conflict: &Conflicting) -> String {
+    let by = match &conflict.by {
+        Some(by) => format!(" (landed from {by})"),
+        None => String::new(),
+    };
+    let path = quoted(&conflict.path.to_bytes());
+    let (ours, theirs) = (&conflict.ours, &conflict.theirs);
+    format!("C\t{path}\tours {ours}; theirs {theirs}{by}\n")
 }
 
 #[cfg(test)]
@@ -123,19 +216,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_relative_to_the_workspace() {
-        for (text, expected) in [
-            ("src", "src"),
-            ("./src/", "src"),
-            ("/src/a", "src/a"),
-            (".", ""),
-            ("/", ""),
-        ] {
-            assert_eq!(
-                relative(Path::new(text)).to_bytes(),
-                expected.as_bytes(),
-                "{text}"
-            );
-        }
+    fn a_conflict_names_both_sides_and_who_landed_before() {
+        let mut conflict = Conflicting {
+            path: WirePath::from_bytes(b"a\n"),
+            ours: "changed the contents".into(),
+            theirs: "removed it".into(),
+            by: None,
+        };
+        let expected = "C\t\"a\\n\"\tours changed the contents; theirs removed it";
+        assert_eq!(clash(&conflict), format!("{expected}\n"));
+        conflict.by = Some("one".into());
+        assert_eq!(clash(&conflict), format!("{expected} (landed from one)\n"));
     }
 }

@@ -61,6 +61,7 @@ Examples:
   floe fork web try --count 3 --mount       three copies to break
   floe rollback web green                   back to the snapshot, in place
   floe diff web/green web                   what was changed since
+  floe land try                             merge a fork's changes into what it was forked from
 
 Environment:
   FLOE_STORE     the store, as --store
@@ -135,10 +136,10 @@ pub(crate) enum Command {
     Snapshot(snapshot::Snapshot),
     Fork(fork::Fork),
     Rollback(rollback::Rollback),
-    Land(land::Land),
     Bisect(bisect::Bisect),
-    Log(log::Log),
     Diff(diff::Diff),
+    Land(land::Land),
+    Log(log::Log),
     /// Snapshots: list, show, tree
     #[command(subcommand)]
     Snap(snap::Snap),
@@ -178,10 +179,10 @@ impl Command {
             Self::Snapshot(command) => command.run(context),
             Self::Fork(command) => command.run(context),
             Self::Rollback(command) => command.run(context),
-            Self::Land(command) => command.run(context),
             Self::Bisect(command) => command.run(context),
-            Self::Log(command) => command.run(context),
             Self::Diff(command) => command.run(context),
+            Self::Land(command) => command.run(context),
+            Self::Log(command) => command.run(context),
             Self::Snap(command) => command.run(context),
             Self::Daemon(command) => return command.run(context),
             Self::Store(command) => command.run(context),

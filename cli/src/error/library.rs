@@ -4,7 +4,7 @@ use floe_fs::dispatch::fuser::MountError;
 use floe_fs::id::NameError;
 use floe_fs::{
     AdoptError, BaseError, CatalogError, DiffError, FindError, ForkError, HostLandError,
-    ImportError, LogError, OpenError, RollbackError, SnapshotError, WorkspaceError,
+    ImportError, LandError, LogError, OpenError, RollbackError, SnapshotError, WorkspaceError,
 };
 
 use super::{ApiError, ErrorKind, shell_word};
@@ -188,6 +188,9 @@ impl From<HostLandError> for ApiError {
             }
             HostLandError::Outside { .. } => made(ErrorKind::Conflict)
                 .hint("say with --only what is to be landed, or remove it from the workspace"),
+            HostLandError::OtherDir { .. } => {
+                made(ErrorKind::Usage).hint("see which it stands on with `floe ws show`")
+            }
             HostLandError::Workspace(inner) => inner.into(),
             HostLandError::Adopt(inner) => inner.into(),
             HostLandError::Diff(inner) => inner.into(),
@@ -238,6 +241,28 @@ impl From<DiffError> for ApiError {
             DiffError::Settle { .. } | DiffError::Host { .. } | DiffError::Contents(_) => {
                 made(ErrorKind::Failed)
             }
+        }
+    }
+}
+
+impl From<LandError> for ApiError {
+    fn from(error: LandError) -> Self {
+        let made = |kind| Self::from_error(kind, &error);
+        match error {
+            LandError::Workspace(inner) => inner.into(),
+            LandError::Find(inner) => inner.into(),
+            LandError::Snapshot(inner) => inner.into(),
+            LandError::Catalog(inner) => inner.into(),
+            LandError::NoTarget { .. } => {
+                made(ErrorKind::Usage).hint("say where it should land with --onto")
+            }
+            LandError::Itself { .. } => made(ErrorKind::Usage),
+            LandError::NothingInCommon { .. } => made(ErrorKind::Usage)
+                .hint("only what comes from one workspace can be merged: see `floe snap tree`"),
+            LandError::TooDeep
+            | LandError::Freeze { .. }
+            | LandError::Contents(_)
+            | LandError::Operation(_) => made(ErrorKind::Failed),
         }
     }
 }

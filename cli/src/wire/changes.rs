@@ -1,7 +1,10 @@
 //! Differences as they travel and as `--json` prints them.
 
 use floe_fs::attr::FileKind;
-use floe_fs::{DiffEntry, FileChange, FileDiff, FileVersion};
+use floe_fs::{
+    DiffEntry, FileChange, FileDiff, FileVersion, HostConflict, HostLanded, LandConflict,
+    LandEntry, LandReport,
+};
 use serde::{Deserialize, Serialize};
 
 use super::WirePath;
@@ -161,6 +164,123 @@ impl FileLines {
             FileDiff::Binary => Self::Binary,
             FileDiff::TooLarge => Self::TooLarge,
             FileDiff::Gone => Self::Gone,
+        }
+    }
+}
+
+/// What a landing did, or would do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Landed {
+    /// The workspace whose changes landed.
+    pub workspace: String,
+    /// Where: a workspace, or directories of the host.
+    pub onto: String,
+    /// The directories of the host, if it was there.
+    #[serde(default)]
+    pub dirs: Vec<WirePath>,
+    /// Whether anything was changed.
+    pub landed: bool,
+    /// What landed, or would if there were no conflicts.
+    pub files: Vec<LandedFile>,
+    /// Why nothing did.
+    pub conflicts: Vec<Conflicting>,
+    /// The automatic snapshot that keeps the state before.
+    pub kept: Option<String>,
+    /// The state of the workspace that landed.
+    pub source: Option<String>,
+    /// How long it took, in microseconds.
+    pub elapsed_us: u64,
+}
+
+/// A file that landed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LandedFile {
+    /// Its path; of one that is deleted, the one it had.
+    pub path: WirePath,
+    /// `added`, `deleted`, `modified`, `renamed` or `metadata`.
+    pub change: String,
+    /// The path it had, if it was renamed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<WirePath>,
+    /// Whether its text is merged from both sides.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub merged: bool,
+}
+
+/// Something that cannot land.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Conflicting {
+    /// Where.
+    pub path: WirePath,
+    /// What the workspace did.
+    pub ours: String,
+    /// What was done where it should land.
+    pub theirs: String,
+    /// The workspace that did that by landing there before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+}
+
+impl From<LandReport> for Landed {
+    fn from(report: LandReport) -> Self {
+        let file = |entry: LandEntry| LandedFile {
+            path: WirePath::from_bytes(&entry.path),
+            change: word(entry.change).to_owned(),
+            from: entry.from.as_deref().map(WirePath::from_bytes),
+            merged: entry.merged,
+        };
+        let conflict = |conflict: LandConflict| Conflicting {
+            path: WirePath::from_bytes(&conflict.path),
+            ours: conflict.ours,
+            theirs: conflict.theirs,
+            by: conflict.by,
+        };
+        Self {
+            workspace: report.workspace,
+            onto: report.onto,
+            dirs: Vec::new(),
+            landed: report.landed,
+            files: report.entries.into_iter().map(file).collect(),
+            conflicts: report.conflicts.into_iter().map(conflict).collect(),
+            kept: report.kept.map(|id| id.to_string()),
+            source: report.source.map(|id| id.to_string()),
+            elapsed_us: report.elapsed_us,
+        }
+    }
+}
+
+impl Landed {
+    /// A landing in directories of the host.
+    #[must_use]
+    pub fn on_host(workspace: &str, landed: HostLanded, elapsed_us: u64) -> Self {
+        let file = |entry: DiffEntry| LandedFile {
+            path: WirePath::from_bytes(&entry.path),
+            change: word(entry.change).to_owned(),
+            from: entry.from.as_deref().map(WirePath::from_bytes),
+            merged: false,
+        };
+        let conflict = |conflict: HostConflict| Conflicting {
+            path: WirePath::from_bytes(&conflict.path),
+            ours: conflict.ours.to_string(),
+            theirs: conflict.theirs.to_string(),
+            by: None,
+        };
+        let dirs: Vec<_> = landed
+            .dirs
+            .iter()
+            .map(|dir| WirePath::from(&**dir))
+            .collect();
+        let shown: Vec<_> = dirs.iter().map(ToString::to_string).collect();
+        Self {
+            workspace: workspace.to_owned(),
+            onto: shown.join(", "),
+            dirs,
+            landed: landed.snapshot.is_some(),
+            files: landed.entries.into_iter().map(file).collect(),
+            conflicts: landed.conflicts.into_iter().map(conflict).collect(),
+            kept: None,
+            source: landed.snapshot.map(|id| id.to_string()),
+            elapsed_us,
         }
     }
 }

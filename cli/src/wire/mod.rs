@@ -241,16 +241,6 @@ requests! {
         snapshot: String,
     }
 
-    /// Lands what a workspace changed in the directories of the host that it stands on.
-    Land -> Landed {
-        /// The workspace.
-        workspace: String,
-        /// Only these paths in it and what lies under them; all if there is none.
-        only: Vec<WirePath>,
-        /// Only say what would be done.
-        dry_run: bool,
-    }
-
     /// Takes the last landing of a workspace in directories of the host back.
     UndoLanding -> Undone {
         /// The workspace.
@@ -259,12 +249,19 @@ requests! {
         dry_run: bool,
     }
 
-    /// Tells what happened to a workspace, newest first.
-    Log -> Vec<LogEntry> {
-        /// The workspace, or one that was deleted.
+    /// Merges what a workspace changed into another.
+    Land -> Landed {
+        /// The workspace whose changes are to land.
         workspace: String,
-        /// At most this many.
-        limit: Option<usize>,
+        /// The one to land on, or the absolute path of a directory of the host that it stands on; absent
+        /// for what it was forked or made from.
+        onto: Option<WirePath>,
+        /// Only say what would be done.
+        dry_run: bool,
+        /// Only these paths and what lies under them, from the root; absent for all.
+        only: Vec<WirePath>,
+        /// Take text that both changed for a conflict.
+        no_merge: bool,
     }
 
     /// Asks what differs between two states.
@@ -289,6 +286,14 @@ requests! {
         new: Option<FileAt>,
         /// Answer with hunks, not only with counts.
         hunks: bool,
+    }
+
+    /// Tells what happened to a workspace, newest first.
+    Log -> Vec<LogEntry> {
+        /// The workspace, or one that was deleted.
+        workspace: String,
+        /// At most this many.
+        limit: Option<usize>,
     }
 
     /// Lists snapshots, newest first.

@@ -10,7 +10,7 @@ use floe_fs::{
 use serde::{Deserialize, Serialize};
 
 use super::WirePath;
-pub use super::changes::{Changed, FileAt, FileLines, Version};
+pub use super::changes::{Changed, Conflicting, FileAt, FileLines, Landed, LandedFile, Version};
 
 /// A workspace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,9 +46,12 @@ pub struct Base {
     pub exclude: Vec<String>,
     /// `in_place`, `adopting` or `adopted`.
     pub state: String,
-    /// Files and directories of the host that were found to be others than they were: reading them
-    /// fails. Not all if there are many.
+    /// Files and directories of the host that were found to be others than they were, or could not be
+    /// looked at: reading them fails.
     pub changed: Vec<WirePath>,
+    /// Whether there are more of them.
+    #[serde(default)]
+    pub more_changed: bool,
 }
 
 /// A directory of the host and where in a workspace it is shown.
@@ -80,6 +83,7 @@ impl From<BaseInfo> for Base {
                 .iter()
                 .map(|path| WirePath::from(&**path))
                 .collect(),
+            more_changed: info.more_changed,
         }
     }
 }
@@ -135,7 +139,7 @@ pub struct Snapshot {
     pub message: Option<String>,
     /// The labels kept with it.
     pub labels: BTreeMap<String, String>,
-    /// Why Floe took it by itself: `fork` or `rollback`; absent if somebody asked for it.
+    /// Why Floe took it by itself: `fork`, `rollback` or `land`; absent if somebody asked for it.
     pub automatic: Option<String>,
     /// Its frozen layer.
     pub layer: u64,
@@ -296,24 +300,6 @@ pub struct RolledBack {
     pub kept: String,
     /// How long it took, in microseconds.
     pub elapsed_us: u64,
-}
-
-/// What a landing did, or would do.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Landed {
-    /// The workspace.
-    pub workspace: String,
-    /// The directories of the host.
-    pub dirs: Vec<WirePath>,
-    /// Whether it was done.
-    pub landed: bool,
-    /// What differed, by path in the workspace.
-    pub changes: Vec<Changed>,
-    /// What was done on the host; less than the changes where it was there already.
-    #[serde(flatten)]
-    pub done: OnHost,
-    /// The automatic snapshot of what was landed.
-    pub snapshot: Option<String>,
 }
 
 /// What taking a landing back did, or would do.

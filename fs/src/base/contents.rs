@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 
 use rustix::fs::OFlags;
 
+use super::host::Devices;
 use super::{Bases, changed, host, host_inode};
 use crate::catalog::CatalogError;
 use crate::change::{HostState, Seen};
@@ -19,7 +20,7 @@ struct Guard {
     ino: Ino,
     layer: LayerId,
     seen: Seen,
-    same_boot: bool,
+    devices: Devices,
     path: PathBuf,
 }
 
@@ -27,7 +28,7 @@ impl StillTheSame for Guard {
     fn check(&self, file: &File) -> Result<(), ContentsError> {
         let stat = host::look(file.as_fd(), Path::new(""))
             .map_err(ContentsError::host("look at", &self.path))?;
-        if self.seen.is_unchanged(&host::seen(&stat), self.same_boot) {
+        if self.seen.is_unchanged(&host::seen(&stat), self.devices) {
             return Ok(());
         }
         if let Some(bases) = self.bases.upgrade() {
@@ -70,7 +71,7 @@ impl Bases {
         let place = parent.below(row.name.clone());
         // Not for reading yet: what is there now may be a device, or a FIFO that nobody writes to.
         let opened = self.open_place(&base, &place, OFlags::PATH);
-        let found = match opened {
+        let (found, devices) = match opened {
             Err(error @ ContentsError::HostChanged { .. }) => {
                 self.report(ino, layer);
                 return Err(error);
@@ -82,7 +83,7 @@ impl Bases {
             ino,
             layer,
             seen: row.seen,
-            same_boot: base.same_boot,
+            devices,
             path: place.path(),
         };
         let found = File::from(found);

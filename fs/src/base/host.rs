@@ -74,32 +74,77 @@ pub(super) fn birth(stat: &Statx) -> Option<Timestamp> {
     known.then(|| statx_time(stat.stx_btime))
 }
 
+/// What device numbers that were recorded mean now: a file system may get another with each mount,
+/// and with each start of the host.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Devices {
+    /// That of the named directory, as recorded.
+    pub(super) recorded: u64,
+    /// As it is now.
+    pub(super) now: u64,
+    /// Whether the host was not started again since.
+    pub(super) same_boot: bool,
+}
+
+impl Devices {
+    fn match_up(self, recorded: u64, now: u64) -> bool {
+        if recorded == self.recorded {
+            now == self.now
+        } else {
+            now == recorded || !self.same_boot
+        }
+    }
+
+    /// What to record of a number.
+    pub(super) fn record(self, now: u64) -> u64 {
+        if now == self.now { self.recorded } else { now }
+    }
+}
+
 impl Seen {
-    /// Whether it is the same file, whatever is in it. Device numbers may differ after the host
-    /// was started again.
-    pub(crate) fn is_same_file(&self, now: &Self, same_boot: bool) -> bool {
-        self.inode == now.inode && self.btime == now.btime && (self.dev == now.dev || !same_boot)
+    /// Whether it is the same file, whatever is in it.
+    pub(crate) fn is_same_file(&self, now: &Self, devices: Devices) -> bool {
+        self.is_same_number(now) && devices.match_up(self.dev, now.dev)
+    }
+
+    /// Whether a file with the same number is the same.
+    fn is_same_number(&self, now: &Self) -> bool {
+        let unknown = time(0, 0);
+        let born = self.btime == now.btime || self.btime == unknown || now.btime == unknown;
+        self.inode == now.inode && born
     }
 
     /// Whether it is the same file with the same contents.
-    pub(crate) fn is_unchanged(&self, now: &Self, same_boot: bool) -> bool {
-        self.is_same_file(now, same_boot)
+    pub(crate) fn is_unchanged(&self, now: &Self, devices: Devices) -> bool {
+        self.is_same_file(now, devices)
             && self.size == now.size
             && self.mtime == now.mtime
             && self.ctime == now.ctime
     }
 }
 
-/// Opens a directory that was named when the base was made.
-pub(super) fn open_root(row: &HostRow, same_boot: bool) -> Result<OwnedFd, Errno> {
+/// Opens a directory that was named when the base was made. Its file system may have been mounted
+/// again since.
+pub(super) fn open_root(row: &HostRow, same_boot: bool) -> Result<Root, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let root = rustix::fs::open(&row.name[..], flags, Mode::empty())?;
-    let now = seen(&look(root.as_fd(), Path::new(""))?);
-    if row.seen.is_same_file(&now, same_boot) {
-        Ok(root)
+    let fd = rustix::fs::open(&row.name[..], flags, Mode::empty())?;
+    let now = seen(&look(fd.as_fd(), Path::new(""))?);
+    let devices = Devices {
+        recorded: row.seen.dev,
+        now: now.dev,
+        same_boot,
+    };
+    if row.seen.is_same_number(&now) {
+        Ok(Root { fd, devices })
     } else {
         Err(Errno::STALE)
     }
+}
+
+/// A named directory, open.
+pub(super) struct Root {
+    pub(super) fd: OwnedFd,
+    pub(super) devices: Devices,
 }
 
 /// Opens what the names lead to, below a directory, through no link and no mount.
@@ -158,35 +203,44 @@ pub(super) fn reopen(file: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Err
     }
 }
 
-/// Extended attributes of an open file, or of a name that cannot be opened (a link, a device).
-/// One that may not be read is left out: whoever asks for it there may not either.
-pub(crate) fn xattrs(fd: BorrowedFd<'_>, name: Option<&[u8]>) -> Result<Xattrs, Errno> {
-    use rustix::fs::{fgetxattr, flistxattr, lgetxattr, llistxattr};
-    let mut path = format!("/proc/self/fd/{}/", fd.as_raw_fd()).into_bytes();
-    path.extend_from_slice(name.unwrap_or_default());
-    let list = grown(|buffer| match name {
-        Some(_) => llistxattr(&path[..], buffer),
-        None => flistxattr(fd, buffer),
-    });
-    let list = match list {
+type Get = fn(&[u8], &[u8], &mut [u8]) -> Result<usize, Errno>;
+type List = fn(&[u8], &mut [u8]) -> Result<usize, Errno>;
+
+/// Extended attributes of an open file, which may be a descriptor that only points, or of a name that
+/// cannot be opened (a link, a device). One that may not be read is an error, unless it is to be left
+/// out.
+pub(crate) fn xattrs(
+    fd: BorrowedFd<'_>,
+    name: Option<&[u8]>,
+    only_readable: bool,
+) -> Result<Xattrs, Errno> {
+    let mut path = format!("/proc/self/fd/{}", fd.as_raw_fd()).into_bytes();
+    let Some(name) = name else {
+        // Through the descriptor's own name, which leads to a link itself if it is for one.
+        let get: Get = |path, name, value| rustix::fs::getxattr(path, name, value);
+        let list: List = |path, names| rustix::fs::listxattr(path, names);
+        return xattrs_at(&path, only_readable, get, list);
+    };
+    path.push(b'/');
+    path.extend_from_slice(name);
+    let get: Get = |path, name, value| rustix::fs::lgetxattr(path, name, value);
+    let list: List = |path, names| rustix::fs::llistxattr(path, names);
+    xattrs_at(&path, only_readable, get, list)
+}
+
+fn xattrs_at(path: &[u8], only_readable: bool, get: Get, list: List) -> Result<Xattrs, Errno> {
+    let listed = match grown(|buffer| list(path, buffer)) {
         Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
         other => other?,
     };
     let mut found = Vec::new();
-    for attribute in list
-        .split(|&byte| byte == 0)
-        .filter(|name| !name.is_empty())
-    {
-        if !KEPT.iter().any(|prefix| attribute.starts_with(prefix)) {
-            continue;
-        }
-        let got = grown(|buffer| match name {
-            Some(_) => lgetxattr(&path[..], attribute, buffer),
-            None => fgetxattr(fd, attribute, buffer),
-        });
-        match got {
-            // Removed since it was listed, or not for us.
-            Err(Errno::NODATA | Errno::ACCESS | Errno::PERM) => {}
+    let names = listed.split(|&byte| byte == 0);
+    for attribute in names.filter(|name| KEPT.iter().any(|prefix| name.starts_with(prefix))) {
+        match grown(|buffer| get(path, attribute, buffer)) {
+            // Removed since it was listed.
+            Err(Errno::NODATA) => {}
+            // Whoever asks for it there is refused as well.
+            Err(Errno::ACCESS | Errno::PERM) if only_readable => {}
             other => found.push((attribute.to_vec(), other?)),
         }
     }
@@ -213,17 +267,17 @@ pub(crate) fn kernel_device(device: u64) -> u32 {
     (minor & 0xff) | (major << 8) | ((minor & !0xff) << 12)
 }
 
-/// Number of the mount that a name, or an open directory, is on. No server is asked: it may be a
-/// mount of this very process, or one that does not answer.
-pub(super) fn mount_of(at: BorrowedFd<'_>, name: &Path) -> Result<u64, Errno> {
-    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
-    let flags = flags | of_itself(name);
-    Ok(rustix::fs::statx(at, name, flags, StatxFlags::MNT_ID)?.stx_mnt_id)
+/// Number of the mount that an open file is on. No server is asked.
+fn mount_of(file: BorrowedFd<'_>) -> Result<u64, Errno> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    // What the mount is comes with whatever is asked for.
+    let stat = rustix::fs::statx(file, "", flags, StatxFlags::empty())?;
+    Ok(stat.stx_mnt_id)
 }
 
 /// Whether a file is in a mount of Floe's, of this process or of another.
 pub(crate) fn is_mount_of_floe(file: BorrowedFd<'_>) -> std::io::Result<bool> {
-    let id = mount_of(file, Path::new(""))?.to_string();
+    let id = mount_of(file)?.to_string();
     let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
     // The first field is the mount's number; after " - " comes the kind of file system.
     let line = mounts
@@ -286,20 +340,36 @@ mod tests {
         let dir = fs::File::open(scratch.path()).unwrap();
         let look = || seen(&look(dir.as_fd(), Path::new("f")).unwrap());
         let first = look();
-        assert!(first.is_unchanged(&look(), true));
+        let devices = |now, same_boot| Devices {
+            recorded: first.dev,
+            now,
+            same_boot,
+        };
+        let here = devices(first.dev, true);
+        assert!(first.is_unchanged(&look(), here));
         fs::write(&path, "two").unwrap();
-        assert!(first.is_same_file(&look(), true) && !first.is_unchanged(&look(), true));
+        assert!(first.is_same_file(&look(), here) && !first.is_unchanged(&look(), here));
         let other_disk = Seen {
             dev: first.dev + 1,
             ..first
         };
-        assert!(!first.is_unchanged(&other_disk, true));
-        assert!(first.is_unchanged(&other_disk, false));
+        assert!(!first.is_unchanged(&other_disk, here));
+        // The disk was mounted again.
+        let again = devices(first.dev + 1, true);
+        assert!(first.is_unchanged(&other_disk, again));
+        assert_eq!(again.record(first.dev + 1), first.dev);
+        // Of another disk, of which nothing is known after a start of the host.
+        let elsewhere = Seen {
+            dev: first.dev + 2,
+            ..first
+        };
+        assert!(elsewhere.is_unchanged(&other_disk, devices(first.dev + 7, false)));
+        assert!(!elsewhere.is_unchanged(&other_disk, devices(first.dev + 7, true)));
         // The number of a file that is gone, used again.
         let born_later = Seen {
             btime: time(first.btime.secs + 1, 0),
             ..first
         };
-        assert!(!first.is_same_file(&born_later, true));
+        assert!(!first.is_same_file(&born_later, here));
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use rustix::fs::{Dir, OFlags, Statx, readlinkat};
 use rustix::io::Errno;
 
+use super::host::Devices;
 use super::{Base, Bases, Place, changed, host, host_object};
 use crate::attr::{Attr, FileKind, Timestamp};
 use crate::catalog::CatalogError;
@@ -17,6 +18,7 @@ use crate::change::{
 use crate::contents::ContentsError;
 use crate::core::Core;
 use crate::dispatch::OpError;
+use crate::engine::FILE_NAME_MAX;
 use crate::id::{Ino, LayerId};
 
 /// Rows in one transaction: others are not kept waiting for the writer for long.
@@ -31,15 +33,16 @@ struct Listing<'a> {
     layer: LayerId,
     dir: Ino,
     fd: OwnedFd,
-    /// Its mount and device.
-    mount: u64,
     dev: u64,
-    /// What mount points in it are shown as having.
+    devices: Devices,
+    /// What stands for what is not taken in belongs to the directory's owner.
     owner: Owner,
     path: PathBuf,
     change: Change,
     /// Files with several names that were met here.
     links: HashMap<(u64, u64), (Ino, Seen)>,
+    /// What an interrupted listing left, by name.
+    leftover: HashMap<Name, Ino>,
 }
 
 #[derive(Clone, Copy)]
@@ -61,7 +64,7 @@ pub(super) fn take_in(
     let path = place.path();
     let failed = || ContentsError::host("list", &path);
     let opened = bases.open_place(base, &place, OFlags::PATH | OFlags::DIRECTORY);
-    let found = match opened {
+    let (found, devices) = match opened {
         Err(error @ ContentsError::HostChanged { .. }) => {
             bases.report(dir, base.layer);
             return Err(error.into());
@@ -69,15 +72,16 @@ pub(super) fn take_in(
         other => other?,
     };
     let stat = host::look(found.as_fd(), Path::new("")).map_err(failed())?;
-    if !row.seen.is_same_file(&host::seen(&stat), base.same_boot) {
+    if !row.seen.is_same_file(&host::seen(&stat), devices) {
         bases.report(dir, base.layer);
         return Err(OpError::Contents(changed(path)));
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
     let fd = host::reopen(found.as_fd(), flags).map_err(failed())?;
     let names = names(&fd).map_err(failed())?;
-    let excluded = (!base.exclude.is_empty())
-        .then(|| bases.shown_at(base, &place))
+    let exclude = base.exclude.as_ref().filter(|exclude| !exclude.is_empty());
+    let excluded = exclude
+        .map(|exclude| Ok::<_, CatalogError>((exclude, bases.shown_at(base, &place)?)))
         .transpose()?;
     let mut listing = Listing {
         bases,
@@ -85,8 +89,8 @@ pub(super) fn take_in(
         layer: base.layer,
         dir,
         fd,
-        mount: stat.stx_mnt_id,
         dev: host::device(&stat),
+        devices,
         owner: Owner {
             uid: stat.stx_uid,
             gid: stat.stx_gid,
@@ -95,34 +99,27 @@ pub(super) fn take_in(
         path,
         change: Change::new(),
         links: HashMap::new(),
+        leftover: HashMap::new(),
     };
-    // What an interrupted listing left.
-    listing.change.push(Row::DropEntries {
-        parent: dir,
-        layer: base.layer,
-    });
+    listing.take_over_leftover()?;
     for (name, kind) in names {
-        if let Some(shown) = &excluded
-            && base.exclude.leaves_out(
-                &shown.join(as_path(&name)),
-                kind == Some(FileKind::Directory),
-            )
-        {
-            continue;
-        }
-        listing.name(&name, kind)?;
+        let left_out = |directory: bool| {
+            excluded.as_ref().is_some_and(|(exclude, shown)| {
+                exclude.leaves_out(&shown.join(as_path(&name)), directory)
+            })
+        };
+        listing.name(&name, kind, &left_out)?;
         if listing.change.len() >= BATCH {
-            core.catalog.apply(&listing.change)?;
-            listing.change = Change::new();
+            listing.apply()?;
         }
     }
+    listing.drop_leftover();
     listing.change.push(Row::SetHostState {
         ino: dir,
         layer: base.layer,
         state: HostState::Taken,
     });
-    core.catalog.apply(&listing.change)?;
-    Ok(())
+    Ok(listing.apply()?)
 }
 
 fn as_path(name: &[u8]) -> &Path {
@@ -136,7 +133,10 @@ fn names(fd: &OwnedFd) -> Result<Vec<(Vec<u8>, Option<FileKind>)>, Errno> {
     for entry in Dir::read_from(fd)? {
         let entry = entry?;
         let name = entry.file_name().to_bytes();
-        if name != b"." && name != b".." {
+        if name.len() > FILE_NAME_MAX {
+            // Some file systems have longer ones than Linux lets anybody look up.
+            tracing::warn!(name = %name.escape_ascii(), "a name is too long to be taken in");
+        } else if name != b"." && name != b".." {
             let kind = FileKind::from_mode(entry.file_type().as_raw_mode());
             names.push((name.to_vec(), kind));
         }
@@ -188,67 +188,130 @@ fn inode_row(
 }
 
 impl Listing<'_> {
-    /// Takes one name in. One that is gone by now is not.
-    fn name(&mut self, name: &[u8], kind: Option<FileKind>) -> Result<(), OpError> {
-        let path = as_path(name);
-        let shown = self.path.join(path);
-        let failed = || ContentsError::host("look at", &shown);
-        // Before a server is asked: this may be a mount of this very process.
-        if kind.is_none_or(|kind| kind == FileKind::Directory) {
-            match host::mount_of(self.fd.as_fd(), path) {
-                Err(Errno::NOENT) => return Ok(()),
-                mount if mount.map_err(failed())? != self.mount => {
-                    return self.elsewhere(name, FileKind::Directory);
-                }
-                _ => {}
+    fn apply(&mut self) -> Result<(), CatalogError> {
+        let change = std::mem::take(&mut self.change);
+        self.core.catalog.apply(&change)
+    }
+
+    /// What an interrupted listing left is written anew, with the numbers that it has.
+    fn take_over_leftover(&mut self) -> Result<(), CatalogError> {
+        let left = self.core.catalog.names_of(self.dir, self.layer)?;
+        for (name, ino, links) in left {
+            // One with several names may have been met elsewhere since.
+            if links < 2 {
+                self.leftover.insert(name, ino);
             }
         }
-        let stat = match host::look(self.fd.as_fd(), path) {
+        self.change.push(Row::DropEntries {
+            parent: self.dir,
+            layer: self.layer,
+        });
+        Ok(())
+    }
+
+    fn drop_leftover(&mut self) {
+        for (_, ino) in std::mem::take(&mut self.leftover) {
+            self.drop_rows(ino);
+            let layer = self.layer;
+            self.change.push(Row::DropInode { ino, layer });
+        }
+    }
+
+    /// Forgets what belongs to an inode, but not the inode itself.
+    fn drop_rows(&mut self, ino: Ino) {
+        let layer = self.layer;
+        self.change.push(Row::DropHost { ino, layer });
+        self.change.push(Row::DropXattrs { ino, layer });
+        self.change.push(Row::DropInline { ino, layer });
+        self.change.push(Row::DropExtents { ino, layer });
+    }
+
+    /// A number for what has a name here.
+    fn number(&mut self, name: &[u8]) -> Result<Ino, CatalogError> {
+        match self.leftover.remove(name) {
+            Some(ino) => {
+                self.drop_rows(ino);
+                Ok(ino)
+            }
+            None => self.core.numbers.ino(),
+        }
+    }
+
+    /// Takes one name in. One that is gone by now is not; one that cannot be looked at does not keep
+    /// the others from being seen.
+    fn name(
+        &mut self,
+        name: &[u8],
+        kind: Option<FileKind>,
+        left_out: &dyn Fn(bool) -> bool,
+    ) -> Result<(), OpError> {
+        let found = match self.open(name) {
             Err(Errno::NOENT) => return Ok(()),
-            other => other.map_err(failed())?,
+            // Something is mounted there; no server is asked what it is.
+            Err(Errno::XDEV) if left_out(kind == Some(FileKind::Directory)) => return Ok(()),
+            Err(Errno::XDEV) => return self.stand_in(name, kind, false),
+            Err(errno) => return self.unreadable(name, kind, errno, left_out),
+            Ok(found) => found,
+        };
+        let stat = match host::look(found.as_fd(), Path::new("")) {
+            Err(errno) => return self.unreadable(name, kind, errno, left_out),
+            Ok(stat) => stat,
         };
         let Some(kind) = FileKind::from_mode(u32::from(stat.stx_mode)) else {
             return Ok(());
         };
         let directory = kind == FileKind::Directory;
-        if stat.stx_mnt_id != self.mount || (directory && host::device(&stat) != self.dev) {
-            return self.elsewhere(name, kind);
+        if left_out(directory) {
+            return Ok(());
         }
-        if directory && self.bases.is_own(host::device(&stat), stat.stx_ino) {
-            return self.elsewhere(name, kind);
+        let dev = host::device(&stat);
+        if directory && (dev != self.dev || self.bases.is_own(dev, stat.stx_ino)) {
+            return self.stand_in(name, Some(kind), false);
         }
-        let seen = host::seen(&stat);
+        let mut seen = host::seen(&stat);
+        seen.dev = self.devices.record(seen.dev);
         if let Some(ino) = self.linked(kind, &seen)? {
             return self.entry(name, ino, kind);
         }
-        self.file(name, kind, &stat, seen)
+        match details(&found, kind) {
+            Ok((target, xattrs)) => self.file(name, (kind, &stat, seen), target, xattrs),
+            Err(errno) => self.unreadable(name, Some(kind), errno, left_out),
+        }
+    }
+
+    /// Opens what has a name, to look at only: nothing is asked to do anything by that, and nothing
+    /// that is mounted there is met.
+    fn open(&self, name: &[u8]) -> Result<OwnedFd, Errno> {
+        let name = [Name::from(name)];
+        host::open_beneath(self.fd.as_fd(), &name, OFlags::PATH)
+    }
+
+    fn unreadable(
+        &mut self,
+        name: &[u8],
+        kind: Option<FileKind>,
+        errno: Errno,
+        left_out: &dyn Fn(bool) -> bool,
+    ) -> Result<(), OpError> {
+        if left_out(kind == Some(FileKind::Directory)) {
+            return Ok(());
+        }
+        let path = self.path.join(as_path(name));
+        tracing::warn!(path = %path.display(), %errno, "cannot be looked at and is not taken in");
+        self.stand_in(name, kind, true)
     }
 
     /// A file or directory that was not met before.
     fn file(
         &mut self,
         name: &[u8],
-        kind: FileKind,
-        stat: &Statx,
-        seen: Seen,
+        (kind, stat, seen): (FileKind, &Statx, Seen),
+        target: Option<Vec<u8>>,
+        xattrs: host::Xattrs,
     ) -> Result<(), OpError> {
-        let shown = self.path.join(as_path(name));
-        let failed = |action| ContentsError::host(action, &shown);
-        let target = match kind {
-            FileKind::Symlink => match readlinkat(&self.fd, as_path(name), Vec::new()) {
-                Err(Errno::NOENT | Errno::INVAL) => return Ok(()),
-                other => Some(other.map_err(failed("read"))?.into_bytes()),
-            },
-            _ => None,
-        };
-        let xattrs = match host::xattrs(self.fd.as_fd(), Some(name)) {
-            Err(Errno::NOENT) => return Ok(()),
-            other => other.map_err(failed("read the attributes of"))?,
-        };
-        let (ino, layer) = (self.core.numbers.ino()?, self.layer);
+        let (ino, layer) = (self.number(name)?, self.layer);
         let mut row = inode_row(stat, kind, self.dir, layer, !xattrs.is_empty());
         if let Some(target) = target {
-            // What was read may be newer than what was looked at.
             row.attr.size = target.len() as u64;
             self.change.push(Row::PutInline {
                 ino,
@@ -272,25 +335,29 @@ impl Listing<'_> {
             row: Some(row),
         });
         push_xattrs(&mut self.change, ino, layer, xattrs);
-        self.change.push(Row::PutHost {
-            ino,
-            layer,
-            host: HostRow {
-                parent: self.dir,
-                name: Name::from(name),
-                seen,
-                state: if to_take {
-                    HostState::InPlace
-                } else {
-                    HostState::Taken
-                },
-                changed: false,
-            },
-        });
+        self.host(name, ino, seen, !to_take, false);
         if seen.links > 1 && kind != FileKind::Directory {
             self.links.insert((seen.dev, seen.inode), (ino, seen));
         }
         self.entry(name, ino, kind)
+    }
+
+    fn host(&mut self, name: &[u8], ino: Ino, seen: Seen, taken: bool, changed: bool) {
+        self.change.push(Row::PutHost {
+            ino,
+            layer: self.layer,
+            host: HostRow {
+                parent: self.dir,
+                name: Name::from(name),
+                seen,
+                state: if taken {
+                    HostState::Taken
+                } else {
+                    HostState::InPlace
+                },
+                changed,
+            },
+        });
     }
 
     /// The inode of a file that has been met under another name, and is still the same.
@@ -321,16 +388,32 @@ impl Listing<'_> {
         Ok(())
     }
 
-    /// What is mounted there, or the store itself, is not taken in: an empty directory or file
-    /// stands for it.
-    fn elsewhere(&mut self, name: &[u8], kind: FileKind) -> Result<(), OpError> {
-        let directory = kind == FileKind::Directory;
-        let kind = if directory { kind } else { FileKind::File };
-        let (ino, layer, owner) = (self.core.numbers.ino()?, self.layer, self.owner);
+    /// An empty directory or file stands for what is mounted there, for the store itself, and for
+    /// what cannot be looked at; nobody may open the last, and it is reported.
+    fn stand_in(
+        &mut self,
+        name: &[u8],
+        kind: Option<FileKind>,
+        unreadable: bool,
+    ) -> Result<(), OpError> {
+        let directory = kind.is_none_or(|kind| kind == FileKind::Directory);
+        let kind = if directory {
+            FileKind::Directory
+        } else {
+            FileKind::File
+        };
+        let (ino, layer, owner) = (self.number(name)?, self.layer, self.owner);
+        if unreadable {
+            self.host(name, ino, Seen::NOTHING, true, true);
+        }
         let row = InodeRow {
             attr: Attr {
                 kind,
-                perm: if directory { 0o755 } else { 0o644 },
+                perm: match (unreadable, directory) {
+                    (true, _) => 0,
+                    (false, true) => 0o755,
+                    (false, false) => 0o644,
+                },
                 uid: owner.uid,
                 gid: owner.gid,
                 nlink: if directory { 2 } else { 1 },
@@ -356,6 +439,15 @@ impl Listing<'_> {
     }
 }
 
+/// What is read of a file besides its attributes: where a link leads, extended attributes.
+fn details(found: &OwnedFd, kind: FileKind) -> Result<(Option<Vec<u8>>, host::Xattrs), Errno> {
+    let target = match kind {
+        FileKind::Symlink => Some(readlinkat(found, "", Vec::new())?.into_bytes()),
+        _ => None,
+    };
+    Ok((target, host::xattrs(found.as_fd(), None, true)?))
+}
+
 /// A directory that is named when a base is made.
 pub(crate) struct NamedDir {
     /// Its row, but for where it is.
@@ -370,7 +462,7 @@ pub(crate) fn look_at_named(dir: &OwnedFd) -> Result<NamedDir, Errno> {
     Ok(NamedDir {
         row: inode_row(&stat, FileKind::Directory, Ino::ROOT, LayerId(0), false),
         seen: host::seen(&stat),
-        xattrs: host::xattrs(dir.as_fd(), Some(b"."))?,
+        xattrs: host::xattrs(dir.as_fd(), None, true)?,
     })
 }
 

@@ -18,16 +18,17 @@ mod place;
 
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use lru::LruCache;
 
 pub(crate) use self::contents::HostFiles;
 use self::exclude::Exclude;
 pub use self::exclude::ExcludeError;
+use self::host::Root;
 pub(crate) use self::host::{is_mount_of_floe, kernel_device, time, xattrs};
 pub(crate) use self::listing::{NamedDir, look_at_named, push_xattrs};
 use self::place::Place;
@@ -73,18 +74,31 @@ pub(crate) struct Base {
     layer: LayerId,
     /// Whether device numbers mean what they meant when the base was made.
     same_boot: bool,
-    exclude: Exclude,
+    /// None if what is to be left out cannot be understood: then nothing is taken in any more.
+    exclude: Option<Exclude>,
     patterns: String,
     state: Mutex<{ rank::LEAF }, BaseState>,
-    /// The directories that were named, as far as they were found. They stay open, so that what is
-    /// mounted over one of them later (the workspace, perhaps) is not in the way.
-    roots: Mutex<{ rank::LEAF }, HashMap<Ino, Arc<OwnedFd>>>,
+    held: Mutex<{ rank::LEAF }, Weak<Held>>,
+    /// When a directory that was not there was last looked for.
+    looked: Mutex<{ rank::LEAF }, Option<Instant>>,
     /// Held while everything is taken in.
     pub(crate) adopting: Mutex<{ rank::CONTROL }, ()>,
     /// Held while a directory is taken in.
     taking: Mutex<{ rank::TAKING }, ()>,
     places: Mutex<{ rank::LEAF }, LruCache<Ino, Arc<Place>>>,
 }
+
+/// Keeps the named directories of a base open, so that what is mounted over one of them later (the
+/// workspace, perhaps) is not in the way. Everybody who looks at a base holds one; with the last they
+/// are closed.
+pub(crate) struct Held {
+    base: Arc<Base>,
+    /// Those that were found.
+    roots: Mutex<{ rank::LEAF }, HashMap<Ino, Arc<Root>>>,
+}
+
+/// How often a directory that was not there is looked for.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 impl Bases {
     /// The bases that the catalog knows.
@@ -102,11 +116,12 @@ impl Bases {
             reported: Mutex::default(),
         };
         for record in catalog.bases()? {
-            bases
-                .add(record.layer, &record.boot, &record.exclude, record.state)
-                .map_err(|error| CatalogError::Damaged {
-                    what: format!("base {}: {error}", record.layer),
-                })?;
+            let exclude = Exclude::parse(&record.exclude);
+            if let Err(error) = &exclude {
+                tracing::error!(%error, layer = %record.layer, "a base cannot be taken in further");
+            }
+            let (boot, patterns) = (&record.boot, &record.exclude);
+            bases.put(record.layer, boot, exclude.ok(), patterns, record.state);
         }
         Ok(bases)
     }
@@ -132,13 +147,26 @@ impl Bases {
         exclude: &str,
         state: BaseState,
     ) -> Result<(), ExcludeError> {
+        self.put(layer, boot, Some(Exclude::parse(exclude)?), exclude, state);
+        Ok(())
+    }
+
+    fn put(
+        &self,
+        layer: LayerId,
+        boot: &str,
+        parsed: Option<Exclude>,
+        patterns: &str,
+        state: BaseState,
+    ) {
         let base = Base {
             layer,
             same_boot: boot == self.boot,
-            exclude: Exclude::parse(exclude)?,
-            patterns: exclude.to_owned(),
+            exclude: parsed,
+            patterns: patterns.to_owned(),
             state: Mutex::new(state),
-            roots: Mutex::default(),
+            held: Mutex::default(),
+            looked: Mutex::default(),
             adopting: Mutex::default(),
             taking: Mutex::default(),
             places: Mutex::new(LruCache::new(PLACES_MAX)),
@@ -146,7 +174,6 @@ impl Bases {
         if self.all.write().insert(layer, Arc::new(base)).is_none() {
             self.count.fetch_add(1, Ordering::Release);
         }
-        Ok(())
     }
 
     /// The base was not made after all.
@@ -164,32 +191,66 @@ impl Bases {
         self.all.read().get(&layer).cloned()
     }
 
+    /// Whether there is no base at all.
+    pub(crate) fn are_none(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+
     /// Whether a layer is a base over directories of the host.
     pub(crate) fn contains(&self, layer: LayerId) -> bool {
         self.count.load(Ordering::Acquire) > 0 && self.all.read().contains_key(&layer)
     }
 
-    /// Opens the named directories of a base. One that cannot be is tried again the next time;
-    /// what lies in it cannot be read until then. Called without any lock of the engine: whoever
-    /// is asked for a directory may be a mount of this very process.
-    pub(crate) fn hold(&self, layer: LayerId) -> Result<(), CatalogError> {
+    /// Opens the named directories of a base, for as long as the answer is kept. Called without any
+    /// lock of the engine: whoever is asked for a directory may be a mount of this very process.
+    pub(crate) fn hold(&self, layer: LayerId) -> Result<Option<Arc<Held>>, CatalogError> {
         let Some(base) = self.get(layer).filter(|base| !base.is_adopted()) else {
-            return Ok(());
+            return Ok(None);
         };
-        for (ino, row) in self.catalog.host_roots(layer)? {
-            if base.roots.lock().contains_key(&ino) {
-                continue;
+        let held = {
+            let mut known = base.held.lock();
+            known.upgrade().unwrap_or_else(|| {
+                let held = Arc::new(Held {
+                    base: base.clone(),
+                    roots: Mutex::default(),
+                });
+                *known = Arc::downgrade(&held);
+                held
+            })
+        };
+        held.open(&self.catalog)?;
+        Ok(Some(held))
+    }
+
+    /// A named directory. One that is not there is looked for, not more often than now and then and
+    /// by another thread: this one may hold locks that its answer waits for.
+    fn root(&self, base: &Base, root: Ino) -> Option<Arc<Root>> {
+        let held = base.held.lock().upgrade()?;
+        let found = held.roots.lock().get(&root).cloned();
+        if found.is_some() {
+            return found;
+        }
+        let due = {
+            let mut looked = base.looked.lock();
+            let due = looked.is_none_or(|last| last.elapsed() >= LOOK_AGAIN);
+            if due {
+                *looked = Some(Instant::now());
             }
-            match host::open_root(&row, base.same_boot) {
-                Ok(root) => {
-                    base.roots.lock().insert(ino, Arc::new(root));
+            due
+        };
+        if due {
+            let catalog = self.catalog.clone();
+            let look = move || {
+                if let Err(error) = held.open(&catalog) {
+                    tracing::warn!(%error, "a base directory cannot be looked for");
                 }
-                Err(error) => {
-                    tracing::warn!(%error, %layer, "a base directory cannot be used");
-                }
+            };
+            let name = "floe-base".to_owned();
+            if let Err(error) = std::thread::Builder::new().name(name).spawn(look) {
+                tracing::warn!(%error, "a base directory cannot be looked for");
             }
         }
-        Ok(())
+        None
     }
 
     /// Says how far a base was taken in.
@@ -199,7 +260,6 @@ impl Bases {
         if let Some(base) = self.get(layer) {
             *base.state.lock() = state;
             if state == BaseState::Adopted {
-                base.roots.lock().clear();
                 base.places.lock().clear();
             }
         }
@@ -220,6 +280,14 @@ impl Bases {
         let base = self.get(layer).ok_or_else(|| CatalogError::Damaged {
             what: format!("directory {dir} is of the host, and layer {layer} is no base"),
         })?;
+        // Whoever asks for what is there does not wait for what is not.
+        if base.is_adopted() || self.host(dir, layer)?.state == HostState::Taken {
+            return Ok(());
+        }
+        if base.exclude.is_none() {
+            let what = format!("what base {layer} leaves out cannot be understood");
+            return Err(CatalogError::Damaged { what }.into());
+        }
         let _taking = base.taking.lock();
         let row = self.host(dir, layer)?;
         match row.state {
@@ -246,6 +314,7 @@ impl Bases {
         let row = Row::SetHostChanged { ino, layer };
         if let Err(error) = self.catalog.apply(&Change::from(row)) {
             tracing::warn!(%error, %ino, "what changed on the host is not remembered");
+            self.reported.lock().remove(&ino);
         }
     }
 
@@ -281,6 +350,26 @@ impl Base {
     /// Whether everything is in the store.
     pub(crate) fn is_adopted(&self) -> bool {
         self.state() == BaseState::Adopted
+    }
+}
+
+impl Held {
+    /// Opens those that are not open yet. One that cannot be is tried again another time; what lies
+    /// in it cannot be read until then.
+    fn open(&self, catalog: &SharedCatalog) -> Result<(), CatalogError> {
+        let layer = self.base.layer;
+        for (ino, row) in catalog.host_roots(layer)? {
+            if self.roots.lock().contains_key(&ino) {
+                continue;
+            }
+            match host::open_root(&row, self.base.same_boot) {
+                Ok(root) => {
+                    self.roots.lock().insert(ino, Arc::new(root));
+                }
+                Err(error) => tracing::warn!(%error, %layer, "a base directory cannot be used"),
+            }
+        }
+        Ok(())
     }
 }
 

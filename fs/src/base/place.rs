@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use rustix::fs::OFlags;
 
+use super::host::Devices;
 use super::{Base, Bases, changed, host};
 use crate::catalog::CatalogError;
 use crate::change::Name;
@@ -98,15 +99,14 @@ impl Bases {
         base: &Base,
         place: &Place,
         flags: OFlags,
-    ) -> Result<OwnedFd, ContentsError> {
-        let root = base.roots.lock().get(&place.root).cloned();
-        let Some(root) = root else {
+    ) -> Result<(OwnedFd, Devices), ContentsError> {
+        let Some(root) = self.root(base, place.root) else {
             return Err(ContentsError::HostMissing {
                 dir: PathBuf::from(OsStr::from_bytes(&place.root_path)),
             });
         };
-        match host::open_beneath(root.as_fd(), &place.names, flags) {
-            Ok(file) => Ok(file),
+        match host::open_beneath(root.fd.as_fd(), &place.names, flags) {
+            Ok(file) => Ok((file, root.devices)),
             Err(errno) if host::says_changed(errno) => Err(changed(place.path())),
             Err(errno) => Err(ContentsError::host("open", &place.path())(errno)),
         }

@@ -337,6 +337,8 @@ fn apply_base_row(connection: &Connection, row: &Row) -> rusqlite::Result<usize>
                 host.changed,
             ])
         }
+        Row::DropHost { ino, layer } => prepare("DELETE FROM host WHERE ino = ?1 AND layer = ?2")?
+            .execute(params![int(ino.0), int(layer.0)]),
         Row::SetHostState { ino, layer, state } => {
             prepare("UPDATE host SET state = ?3 WHERE ino = ?1 AND layer = ?2")?.execute(params![
                 int(ino.0),

@@ -6,7 +6,7 @@ use super::apply::{bits, int};
 use super::query::{bytes, damaged, small, time, unsigned};
 use super::{Catalog, CatalogError};
 use crate::change::{BaseState, HostRow, HostState, Name, Seen};
-use crate::id::{Ino, LayerId};
+use crate::id::{Ino, LayerId, WorkspaceId};
 
 /// A row of `base`.
 #[derive(Clone, Debug)]
@@ -23,7 +23,8 @@ const HOST: &str = "parent, name, dev, inode, links, size, mtime, mtime_ns, ctim
 impl Catalog {
     /// Every base over directories of the host.
     pub(crate) fn bases(&self) -> Result<Vec<BaseRecord>, CatalogError> {
-        let sql = "SELECT layer, boot, exclude, state FROM base ORDER BY layer";
+        let sql = "SELECT b.layer, b.boot, b.exclude, b.state FROM base b \
+             JOIN layer l ON l.id = b.layer AND l.state <> 2 ORDER BY b.layer";
         self.list("reading bases", sql, [], |row| {
             let text = |at| row.get(at).map_err(CatalogError::during("reading bases"));
             Ok(BaseRecord {
@@ -92,7 +93,7 @@ impl Catalog {
         limit: usize,
     ) -> Result<Vec<(Ino, bool, u64)>, CatalogError> {
         let sql = "SELECT h.ino, i.kind = 2, h.size FROM host h \
-             JOIN inode i ON i.ino = h.ino AND i.layer = h.layer \
+             CROSS JOIN inode i ON i.ino = h.ino AND i.layer = h.layer \
              WHERE h.layer = ?1 AND h.ino > ?2 AND h.state = 0 ORDER BY h.ino LIMIT ?3";
         let key = params![int(layer.0), int(after.0), int(limit as u64)];
         self.list("reading what is in place", sql, key, |row| {
@@ -102,6 +103,42 @@ impl Catalog {
                 unsigned(row, 2)?,
             ))
         })
+    }
+
+    /// The names in a directory that a layer itself wrote, and how many links each has on the host.
+    pub(crate) fn names_of(
+        &self,
+        parent: Ino,
+        layer: LayerId,
+    ) -> Result<Vec<(Name, Ino, u64)>, CatalogError> {
+        let sql = "SELECT d.name, d.ino, coalesce(h.links, 0) FROM dentry d \
+             LEFT JOIN host h ON h.ino = d.ino AND h.layer = d.layer \
+             WHERE d.parent = ?1 AND d.layer = ?2 AND d.ino <> 0";
+        let key = params![int(parent.0), int(layer.0)];
+        self.list("reading a listing that was interrupted", sql, key, |row| {
+            Ok((bytes(row, 0)?, Ino(unsigned(row, 1)?), unsigned(row, 2)?))
+        })
+    }
+
+    /// The workspace that a base was made with.
+    pub(crate) fn maker(&self, layer: LayerId) -> Result<Option<WorkspaceId>, CatalogError> {
+        let sql = "SELECT workspace FROM layer WHERE id = ?1 AND workspace IS NOT NULL";
+        let found = self.list("reading a layer", sql, [int(layer.0)], |row| {
+            Ok(WorkspaceId(unsigned(row, 0)?))
+        })?;
+        Ok(found.into_iter().next())
+    }
+
+    /// Whether anything but one layer stands on a base, or is it.
+    pub(crate) fn is_shared(&self, base: LayerId, but: LayerId) -> Result<bool, CatalogError> {
+        let sql = "SELECT EXISTS (SELECT 1 FROM layer WHERE parent = ?1 AND id <> ?2 AND state <> 2) \
+             OR EXISTS (SELECT 1 FROM layer l JOIN snapshot s \
+                 ON s.workspace = l.workspace AND s.layer = l.id WHERE l.id = ?1)";
+        let key = params![int(base.0), int(but.0)];
+        let found = self.list("looking for what stands on a base", sql, key, |row| {
+            Ok(unsigned(row, 0)? != 0)
+        })?;
+        Ok(found.first() != Some(&false))
     }
 
     /// The name that an inode has in a directory, as a layer itself wrote it.

@@ -149,11 +149,12 @@ const INODES: &str = "SELECT ino, layer, kind, nlink, size, blocks, born, parent
 
 const WRONG_HOSTS: &str = "SELECT ino, layer, 0 FROM host \
     WHERE layer NOT IN (SELECT layer FROM base) \
-    UNION ALL SELECT i.ino, i.layer, 0 FROM base b JOIN inode i ON i.layer = b.layer \
+    UNION ALL SELECT i.ino, i.layer, 0 FROM base b JOIN layer l ON l.id = b.layer AND l.state <> 2 JOIN inode i ON i.layer = b.layer \
     LEFT JOIN host h ON h.ino = i.ino AND h.layer = i.layer \
     WHERE i.content IN (2, 3) AND h.ino IS NULL \
     UNION ALL SELECT h.ino, h.layer, 1 FROM host h \
     JOIN inode i ON i.ino = h.ino AND i.layer = h.layer \
+    JOIN layer l ON l.id = h.layer AND l.state <> 2 \
     WHERE h.state = 1 AND i.content = 2 AND h.ino + 4611686018427387904 NOT IN (SELECT id FROM object)";
 
 const XATTRS: &str = "SELECT ino, name, layer, value IS NULL, \

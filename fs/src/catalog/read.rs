@@ -75,6 +75,11 @@ impl Catalog {
         Queries(&self.reader()).extents(ino, at, more)
     }
 
+    /// As [`Queries::written`].
+    pub(crate) fn written(&self, layer: LayerId) -> Result<Vec<Ino>, CatalogError> {
+        Queries(&self.reader()).written(layer)
+    }
+
     /// As [`Queries::unlinked`].
     pub(crate) fn unlinked(&self, layer: LayerId) -> Result<Vec<Ino>, CatalogError> {
         Queries(&self.reader()).unlinked(layer)

@@ -131,6 +131,7 @@ pub(super) fn only_removes(change: &Change) -> bool {
             Row::PutEntry { entry: None, .. }
             | Row::DropEntry { .. }
             | Row::DropEntries { .. }
+            | Row::DropHost { .. }
             | Row::DropInode { .. }
             | Row::DropXattrs { .. }
             | Row::DropInline { .. }

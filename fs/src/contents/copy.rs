@@ -19,18 +19,35 @@ pub(crate) enum CopyError {
     Source(#[source] io::Error),
     #[error(transparent)]
     Target(#[from] ContentsError),
+    #[error("stopped")]
+    Stopped,
+}
+
+/// A copy to make.
+pub(crate) struct FileCopy<'a> {
+    pub(crate) from: &'a File,
+    pub(crate) to: &'a File,
+    /// The object that is copied to.
+    pub(crate) object: ObjectId,
+    pub(crate) size: u64,
+    /// Whether the disk can share extents.
+    pub(crate) reflink: bool,
 }
 
 /// Copies a file's data, by sharing extents where the disk can, leaving its holes out. `buffer` is
-/// for the caller to keep.
+/// for the caller to keep; `go_on` is asked now and then.
 pub(crate) fn copy_file(
-    from: &File,
-    to: &File,
-    object: ObjectId,
-    size: u64,
-    reflink: bool,
+    copy: &FileCopy<'_>,
     buffer: &mut Vec<u8>,
+    go_on: &mut dyn FnMut() -> bool,
 ) -> Result<(), CopyError> {
+    let FileCopy {
+        from,
+        to,
+        object,
+        size,
+        reflink,
+    } = *copy;
     if reflink && rustix::fs::ioctl_ficlone(to, from).is_ok() {
         return Ok(());
     }
@@ -47,6 +64,9 @@ pub(crate) fn copy_file(
         let hole = seek(from, SeekFrom::Hole(data)).unwrap_or(size).min(size);
         at = data;
         while at < hole {
+            if !go_on() {
+                return Err(CopyError::Stopped);
+            }
             let len = usize::try_from(hole - at).unwrap_or(CHUNK).min(CHUNK);
             let count = from
                 .read_at(&mut buffer[..len], at)

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-pub(crate) use copy::{CopyError, copy_file};
+pub(crate) use copy::{CopyError, FileCopy, copy_file};
 pub(crate) use extents::ExtentMap;
 pub(crate) use file::{FileIo, FileIoError, Source};
 pub(crate) use objects::{Guarded, HostObjects, Objects, StillTheSame};

@@ -5,6 +5,7 @@ use std::io;
 use std::num::NonZeroUsize;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use lru::LruCache;
@@ -61,6 +62,8 @@ pub(crate) struct Objects {
     /// Keyed with "writable", so that a reader can never hand a writable descriptor on.
     open: Mutex<{ rank::LEAF }, LruCache<(ObjectId, bool), Guarded>>,
     host: OnceLock<Box<dyn HostObjects>>,
+    /// How often an object began to be read elsewhere.
+    reopened: AtomicU64,
     dirty: Mutex<{ rank::LEAF }, Dirty>,
 }
 
@@ -76,6 +79,7 @@ impl Objects {
             reflink: probe_reflink(dir),
             open: Mutex::new(LruCache::new(OPEN_MAX)),
             host: OnceLock::new(),
+            reopened: AtomicU64::new(0),
             dirty: Mutex::default(),
         })
     }
@@ -167,18 +171,37 @@ impl Objects {
     /// Closes an object that is read through a descriptor of ours: the next who reads it opens it
     /// anew.
     pub(crate) fn reopen(&self, id: ObjectId) {
+        self.reopened.fetch_add(1, Ordering::AcqRel);
         self.open.lock().pop(&(id, false));
+    }
+
+    /// Closes what is not ours, so that it does not keep a disk of the host in use.
+    pub(crate) fn close_guarded(&self) {
+        let mut open = self.open.lock();
+        let guarded = open.iter().filter(|(_, opened)| opened.guard.is_some());
+        let guarded: Vec<_> = guarded.map(|(key, _)| *key).collect();
+        for key in guarded {
+            open.pop(&key);
+        }
     }
 
     fn cached(&self, id: ObjectId, writable: bool) -> Result<Guarded, ContentsError> {
         if let Some(opened) = self.open.lock().get(&(id, writable)) {
             return Ok(opened.clone());
         }
-        if let Some(host) = self.host.get()
-            && !writable
-            && let Some(opened) = host.open(id)?
-        {
-            return Ok(self.keep(id, false, opened.file, opened.guard));
+        if let Some(host) = self.host.get().filter(|_| !writable) {
+            loop {
+                let before = self.reopened.load(Ordering::Acquire);
+                let Some(opened) = host.open(id)? else {
+                    break;
+                };
+                let kept = self.keep(id, false, opened.file, opened.guard);
+                // Or one that was taken in meanwhile would be read where it was for ever.
+                if self.reopened.load(Ordering::Acquire) == before {
+                    return Ok(kept);
+                }
+                self.open.lock().pop(&(id, false));
+            }
         }
         let file = OpenOptions::new()
             .read(true)
@@ -278,16 +301,15 @@ impl Objects {
     }
 
     fn sync(&self, id: ObjectId) -> Result<(), ContentsError> {
-        let opened = match self.read(id) {
+        // Whatever reads it may read it from elsewhere still.
+        let open = self.open.lock().get(&(id, true)).cloned();
+        let opened = open.map_or_else(|| File::open(self.path(id)).map(Arc::new), |o| Ok(o.file));
+        let file = match opened {
             // Reclaimed meanwhile: nothing is left to lose.
-            Err(ContentsError::Object { source, .. })
-                if source.kind() == io::ErrorKind::NotFound =>
-            {
-                return Ok(());
-            }
-            other => other?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            other => other.map_err(ContentsError::object("open", id))?,
         };
-        let synced = opened.file.sync_all();
+        let synced = file.sync_all();
         synced.map_err(ContentsError::object("sync", id))?;
         let path = self.path(id);
         sync_dir(path.parent().unwrap_or(&self.dir)).map_err(ContentsError::object("sync", id))

@@ -1,14 +1,18 @@
 //! Contents of a file at a layer, and whether two are equal.
 
+use std::fs::File;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use crate::catalog::{CatalogError, Queries};
 use crate::change::{ContentKind, InodeRow};
-use crate::contents::{BLOCK, ContentsError, ExtentMap, Objects, Source, as_len};
-use crate::id::Ino;
+use crate::contents::{BLOCK, ContentsError, ExtentMap, FileIo, Objects, Source, as_len};
+use crate::id::{Ino, ObjectId};
 use crate::layers::Lineage;
 
+/// Bytes copied at a time. Inside a run of data there may be holes, of at least a page.
+const COPY_CHUNK: usize = 64 << 10;
 /// Bytes compared at a time.
 const CHUNK: usize = 64 << 10;
 
@@ -62,6 +66,91 @@ impl Contents {
 
     pub(crate) fn size(&self) -> u64 {
         self.size
+    }
+
+    /// Contents that are these bytes.
+    pub(crate) fn of_bytes(data: Arc<[u8]>) -> Self {
+        Self {
+            size: data.len() as u64,
+            bytes: Bytes::Inline(data),
+        }
+    }
+
+    /// Whether nothing was ever written.
+    pub(crate) fn is_zeros(&self) -> bool {
+        matches!(self.bytes, Bytes::Zeros)
+    }
+
+    /// Whether the bytes are in objects.
+    pub(crate) fn is_large(&self) -> bool {
+        matches!(self.bytes, Bytes::Extents(_))
+    }
+
+    /// Runs of blocks that are not those of the other, if both are in objects.
+    pub(crate) fn unshared_with(&self, other: &Self) -> Option<Vec<Range<u64>>> {
+        let (Bytes::Extents(a), Bytes::Extents(b)) = (&self.bytes, &other.bytes) else {
+            return None;
+        };
+        let mut joined: Vec<Range<u64>> = Vec::new();
+        for run in unshared(a, b, self.blocks()) {
+            match joined.last_mut() {
+                Some(last) if last.end == run.start => last.end = run.end,
+                _ => joined.push(run),
+            }
+        }
+        Some(joined)
+    }
+
+    /// 512-byte blocks that an object takes on disk.
+    pub(crate) fn blocks_of(objects: &Objects, object: ObjectId) -> Result<u64, ContentsError> {
+        FileIo::blocks_of(objects, object)
+    }
+
+    /// The bytes of a run of blocks, up to the end of the file.
+    fn bytes_of(&self, run: &Range<u64>) -> Range<u64> {
+        run.start * BLOCK..run.end.saturating_mul(BLOCK).min(self.size)
+    }
+
+    /// Whether there is anything but holes in some blocks.
+    pub(crate) fn has_data(
+        &self,
+        objects: &Objects,
+        runs: &[Range<u64>],
+    ) -> Result<bool, ContentsError> {
+        for run in runs {
+            let part = self.bytes_of(run);
+            if part.start < part.end && self.next_data(objects, part.start)? < part.end {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Copies some blocks to their places in an empty object, and leaves holes out.
+    pub(crate) fn copy(
+        &self,
+        objects: &Objects,
+        runs: &[Range<u64>],
+        to: &File,
+        object: ObjectId,
+    ) -> Result<(), ContentsError> {
+        let mut buffer = vec![0; COPY_CHUNK];
+        for run in runs {
+            let part = self.bytes_of(run);
+            let mut at = part.start;
+            while at < part.end {
+                at = self.next_data(objects, at)?;
+                if at >= part.end {
+                    break;
+                }
+                let len = as_len(part.end - at).min(COPY_CHUNK);
+                self.read(objects, at, &mut buffer[..len])?;
+                to.write_all_at(&buffer[..len], at)
+                    .map_err(ContentsError::object("write to", object))?;
+                at += len as u64;
+            }
+        }
+        Ok(())
     }
 
     fn blocks(&self) -> Range<u64> {

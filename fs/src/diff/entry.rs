@@ -54,7 +54,7 @@ pub struct DiffEntry {
 }
 
 /// Whether the attributes are equal that count, but for the time of the last change.
-pub(super) fn same_attributes(a: &Attr, b: &Attr) -> bool {
+pub(crate) fn same_attributes(a: &Attr, b: &Attr) -> bool {
     (a.perm, a.uid, a.gid, a.rdev) == (b.perm, b.uid, b.gid, b.rdev)
 }
 

@@ -9,11 +9,11 @@
 //! All that the catalog says is read at one state of it. Bytes of a live layer are not held still
 //! meanwhile: a file that is written while it is compared is taken as one of its two states.
 
-mod contents;
-mod entry;
+pub(crate) mod contents;
+pub(crate) mod entry;
 mod pair;
-mod side;
-mod text;
+pub(crate) mod side;
+pub(crate) mod text;
 
 use std::collections::HashSet;
 
@@ -263,16 +263,14 @@ impl Store {
             }
             return self.diff_once(sides, (a, b), options);
         }
-        for layer in [from, to] {
-            self.hold_base(layer)?;
-        }
+        let _held = [self.hold_base(from)?, self.hold_base(to)?];
         found.read_the_rest(&self.core)?;
         Ok(found.entries)
     }
 
     /// Lists a directory of the host, and all below it, that nobody has looked into yet.
     fn take_in_below(&self, directory: Ino, base: LayerId) -> Result<(), DiffError> {
-        self.hold_base(base)?;
+        let _held = self.hold_base(base)?;
         let core = &self.core;
         let mut waiting = vec![directory];
         while let (Some(directory), Some(at)) = (waiting.pop(), core.layers.lineage(base)) {
@@ -447,7 +445,8 @@ fn each_file(
     while let Some(directory) = below.pop() {
         enter(&directory)?;
         let directory = directory.ino;
-        for ino in new.children(directory)? {
+        for (_, entry) in new.entries(directory)? {
+            let ino = entry.ino;
             if seen.contains(&ino) {
                 continue;
             }

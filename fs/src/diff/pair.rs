@@ -7,7 +7,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use super::side::{File, Known, Place};
+use super::side::{File, Known, Place, under};
 use crate::change::Name;
 use crate::id::Ino;
 
@@ -58,17 +58,11 @@ impl Pair {
 
     /// Whether one of its paths is one of these, or lies under one. No path means all.
     pub(super) fn concerns(&self, paths: &[Vec<u8>]) -> bool {
-        let under = |path: &[u8]| {
-            let at_or_under = |top: &Vec<u8>| {
-                top.is_empty()
-                    || path
-                        .strip_prefix(&top[..])
-                        .is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
-            };
-            paths.is_empty() || paths.iter().any(at_or_under)
-        };
         let sides = [&self.old, &self.new];
-        sides.into_iter().flatten().any(|named| under(&named.path))
+        sides
+            .into_iter()
+            .flatten()
+            .any(|named| under(&named.path, paths))
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::attr::FileKind;
 use crate::catalog::{CatalogError, Queries};
-use crate::change::{InodeRow, Name};
+use crate::change::{EntryRow, InodeRow, Name};
 use crate::id::{Ino, LayerId};
 use crate::layers::Lineage;
 
@@ -14,43 +14,43 @@ const DEPTH_MAX: usize = 1 << 20;
 
 /// A version of an inode.
 #[derive(Clone, Debug)]
-pub(super) struct File {
-    pub(super) ino: Ino,
+pub(crate) struct File {
+    pub(crate) ino: Ino,
     /// The layer of the side.
-    pub(super) at: LayerId,
+    pub(crate) at: LayerId,
     /// The layer that wrote the version.
-    pub(super) wrote: LayerId,
-    pub(super) row: InodeRow,
+    pub(crate) wrote: LayerId,
+    pub(crate) row: InodeRow,
 }
 
 impl File {
-    pub(super) fn is_directory(&self) -> bool {
+    pub(crate) fn is_directory(&self) -> bool {
         self.row.attr.kind == FileKind::Directory
     }
 
     /// Whether it is of a kind that has contents to compare.
-    pub(super) fn has_bytes(&self) -> bool {
+    pub(crate) fn has_bytes(&self) -> bool {
         matches!(self.row.attr.kind, FileKind::File | FileKind::Symlink)
     }
 }
 
 /// Where a name is: in which directory, and what the whole path is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    pub(super) parent: Ino,
-    pub(super) name: Name,
-    pub(super) path: Vec<u8>,
+pub(crate) struct Place {
+    pub(crate) parent: Ino,
+    pub(crate) name: Name,
+    pub(crate) path: Vec<u8>,
 }
 
 /// An inode that has a name, with all its names in the order of their paths.
 #[derive(Clone, Debug)]
-pub(super) struct Known {
-    pub(super) file: File,
-    pub(super) places: Vec<Place>,
+pub(crate) struct Known {
+    pub(crate) file: File,
+    pub(crate) places: Vec<Place>,
 }
 
 /// A state of a layer.
-pub(super) struct Side<'a> {
+pub(crate) struct Side<'a> {
     queries: Queries<'a>,
     lineage: Lineage<'a>,
     /// Paths of directories; none for one that hangs in the air.
@@ -58,7 +58,7 @@ pub(super) struct Side<'a> {
 }
 
 impl<'a> Side<'a> {
-    pub(super) fn new(queries: Queries<'a>, lineage: Lineage<'a>) -> Self {
+    pub(crate) fn new(queries: Queries<'a>, lineage: Lineage<'a>) -> Self {
         let root = (Ino::ROOT, Some(Arc::from(&b""[..])));
         Self {
             queries,
@@ -67,12 +67,12 @@ impl<'a> Side<'a> {
         }
     }
 
-    pub(super) fn lineage(&self) -> Lineage<'a> {
+    pub(crate) fn lineage(&self) -> Lineage<'a> {
         self.lineage
     }
 
     /// What is known of an inode; `None` if it does not exist here or has no name.
-    pub(super) fn known(&mut self, ino: Ino) -> Result<Option<Known>, CatalogError> {
+    pub(crate) fn known(&mut self, ino: Ino) -> Result<Option<Known>, CatalogError> {
         let Some((wrote, Some(row))) = self.queries.inode(ino, self.lineage)? else {
             return Ok(None);
         };
@@ -148,17 +148,37 @@ impl<'a> Side<'a> {
     }
 
     /// What is in a directory.
-    pub(super) fn children(&self, directory: Ino) -> Result<Vec<Ino>, CatalogError> {
-        let entries = self.queries.entries(directory, self.lineage)?;
-        let present = |(_, (_, entry)): (Name, (LayerId, Option<_>))| {
-            entry.map(|entry: crate::change::EntryRow| entry.ino)
-        };
-        Ok(entries.into_iter().filter_map(present).collect())
+    pub(crate) fn entries(&self, directory: Ino) -> Result<Vec<(Name, EntryRow)>, CatalogError> {
+        let entries = self.queries.entries(directory, self.lineage)?.into_iter();
+        Ok(entries
+            .filter_map(|(name, (_, entry))| Some((name, entry?)))
+            .collect())
     }
 
-    pub(super) fn xattrs(&self, ino: Ino) -> Result<BTreeMap<Name, Arc<[u8]>>, CatalogError> {
+    /// A name in a directory.
+    pub(crate) fn entry(
+        &self,
+        directory: Ino,
+        name: &[u8],
+    ) -> Result<Option<EntryRow>, CatalogError> {
+        let version = self.queries.entry(directory, name, self.lineage)?;
+        Ok(version.and_then(|(_, entry)| entry))
+    }
+
+    pub(crate) fn xattrs(&self, ino: Ino) -> Result<BTreeMap<Name, Arc<[u8]>>, CatalogError> {
         self.queries.xattrs(ino, self.lineage)
     }
+}
+
+/// Whether a path is one of these, or lies under one. No path means all.
+pub(crate) fn under(path: &[u8], tops: &[Vec<u8>]) -> bool {
+    let at_or_under = |top: &Vec<u8>| {
+        top.is_empty()
+            || path
+                .strip_prefix(&top[..])
+                .is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+    };
+    tops.is_empty() || tops.iter().any(at_or_under)
 }
 
 fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {

@@ -138,10 +138,22 @@ fn replace(
     parent: LayerId,
 ) -> Result<Frozen, FreezeError> {
     let (new, created_at) = (core.numbers.layer(), now_ns());
+    replace_with(core, spec, (layer, parent, new), created_at, &[])
+}
+
+/// As [`replace`], with the new layer's number and rows to be in it.
+pub(super) fn replace_with(
+    core: &Core,
+    spec: &SnapshotSpec,
+    (layer, parent, new): (LayerId, LayerId, LayerId),
+    created_at: i64,
+    rows: &[Row],
+) -> Result<Frozen, FreezeError> {
     // First, or somebody could find the workspace and not its layer.
     core.layers.add(new, Some(parent))?;
-    core.catalog
-        .apply(&freeze_rows(spec, layer, parent, new, created_at))?;
+    let mut change = freeze_rows(spec, layer, parent, new, created_at);
+    rows.iter().for_each(|row| change.push(row.clone()));
+    core.catalog.apply(&change)?;
     Ok(Frozen {
         layer,
         live: new,

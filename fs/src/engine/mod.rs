@@ -19,6 +19,7 @@ mod dispatch;
 mod files;
 mod freeze;
 mod kernel;
+mod land;
 mod left;
 mod listing;
 mod locked;
@@ -36,11 +37,13 @@ pub use self::freeze::FreezeError;
 pub(crate) use self::freeze::{SnapshotSpec, finish, freeze_closed, now_ns};
 pub use self::kernel::Attachment;
 use self::kernel::{KernelRefs, Transports};
+pub(crate) use self::land::{Swapped, land_closed};
 use self::left::Left;
 use self::locked::Locked;
 use self::node::{Node, NodeCache, NodeState};
 pub(crate) use self::reap::{reap_unlinked, release, remove, remove_doomed};
 use crate::attr::Timestamp;
+use crate::base::Held;
 use crate::change::{Change, InodeRow, Name, Row};
 use crate::core::Core;
 use crate::dispatch::OpError;
@@ -67,6 +70,10 @@ pub struct View {
     kernel: KernelRefs,
     transports: Transports,
     left: Left,
+    /// The directories of the host that it stands on stay open.
+    held: Mutex<{ rank::LEAF }, Option<Arc<Held>>>,
+    /// Mutations begun so far.
+    begun: AtomicU64,
 }
 
 /// What a view shows.
@@ -110,7 +117,15 @@ impl View {
             kernel: KernelRefs::default(),
             transports: Transports::default(),
             left: Left::default(),
+            held: Mutex::default(),
+            begun: AtomicU64::new(0),
         })
+    }
+
+    /// Keeps the directories of the host open that it stands on, instead of those before.
+    pub(crate) fn hold(&self, held: Option<Arc<Held>>) {
+        let before = std::mem::replace(&mut *self.held.lock(), held);
+        drop(before);
     }
 
     /// What the view shows.
@@ -144,6 +159,7 @@ impl View {
         if self.closed.load(Ordering::Acquire) {
             return Err(OpError::Closed);
         }
+        self.begun.fetch_add(1, Ordering::Relaxed);
         let epoch = self.epoch();
         Ok(Mutation {
             view: self,

@@ -7,7 +7,7 @@ use super::node::{Contents, Node, NodeState};
 use super::{Epoch, Mutation, View, acl, checked_name};
 use crate::attr::{Attr, FileKind, SET_GID};
 use crate::change::{Change, ContentKind, EntryRow, InodeRow, Name, Row};
-use crate::contents::INLINE_MAX;
+use crate::contents::{ContentsError, INLINE_MAX};
 use crate::dispatch::{Caller, Entry, NewNode, OpError};
 use crate::id::Ino;
 
@@ -111,6 +111,29 @@ impl View {
             directory.set_taken();
         }
         Ok(())
+    }
+
+    /// Takes a directory that may be removed in, before anybody has to wait for that: the host may
+    /// take its time. Whether it could be shows when it is removed.
+    pub(super) fn look_into(&self, parent: Ino, name: &Name) {
+        if self.core.bases.are_none() {
+            return;
+        }
+        let epoch = self.epoch();
+        let look = || -> Result<(), OpError> {
+            let node = self.node(&epoch, parent)?;
+            let slot = self.slot(&epoch, &node, &mut *self.lock(&epoch, &node)?, name)?;
+            if let Slot::Present { entry, .. } = slot
+                && entry.kind == FileKind::Directory
+            {
+                let node = self.node(&epoch, entry.ino)?;
+                self.take_in(&node, &mut *self.lock(&epoch, &node)?)?;
+            }
+            Ok(())
+        };
+        if let Err(error) = look() {
+            tracing::debug!(%error, %parent, "what may be removed cannot be looked into");
+        }
     }
 
     /// Loads every name of a directory.
@@ -240,6 +263,9 @@ impl View {
         directory: bool,
     ) -> Result<(), OpError> {
         let name = checked_name(name)?;
+        if directory {
+            self.look_into(parent, &name);
+        }
         let mutation = self.mutate()?;
         let _names = self.namespace.lock();
         let parent = mutation.node(parent)?;
@@ -314,7 +340,12 @@ impl Mutation<'_> {
     pub(super) fn unlinked(&self, node: &Node, child: &mut NodeState) -> Result<InodeRow, OpError> {
         let mut row = child.row;
         if row.attr.kind == FileKind::Directory {
-            self.view.complete(&self.epoch, node, child)?;
+            match self.view.complete(&self.epoch, node, child) {
+                // It stands for a directory of the host that is not there any more, and nobody was
+                // ever told a name in it.
+                Err(OpError::Contents(ContentsError::HostChanged { .. })) => {}
+                other => other?,
+            }
             if child
                 .directory
                 .as_ref()

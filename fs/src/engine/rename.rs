@@ -46,6 +46,9 @@ impl View {
                 what: "rename flags",
             });
         }
+        if !flags.exchange {
+            self.look_into(to_parent, &to_name);
+        }
         let mutation = self.mutate()?;
         let _names = self.namespace.lock();
         let from_node = mutation.node(from_parent)?;

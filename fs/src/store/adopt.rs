@@ -3,7 +3,6 @@
 //! What is visible does not change: a file's contents get an object of the id that stood for the
 //! file on the host all along (docs/format.md).
 
-use std::fs::File;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,9 +15,10 @@ use super::{Store, WorkspaceError};
 use crate::attr::FileKind;
 use crate::base::{Base, host_object};
 use crate::catalog::CatalogError;
-use crate::change::{BaseState, Change, HostState, Row};
-use crate::contents::{ContentsError, CopyError, copy_file};
+use crate::change::{BaseState, Change, EventRow, HostState, Row};
+use crate::contents::{ContentsError, CopyError, FileCopy, copy_file};
 use crate::dispatch::OpError;
+use crate::engine::now_ns;
 use crate::id::{Ino, LayerId};
 
 /// Files and directories looked for at a time.
@@ -74,7 +74,11 @@ impl From<OpError> for AdoptError {
 #[derive(Default)]
 struct Failures {
     count: u64,
-    first: Option<(PathBuf, OpError)>,
+    first: Option<(PathBuf, Box<OpError>)>,
+}
+
+fn is_of_host(error: &OpError) -> bool {
+    matches!(error, OpError::Contents(error) if error.is_of_host())
 }
 
 struct Adoption<'a> {
@@ -131,7 +135,7 @@ impl Store {
         let _alone = adopting.adopting.lock();
         let mut adoption = Adoption::new(self, base, layer, progress);
         if !adoption.base.is_adopted() {
-            core.bases.hold(layer)?;
+            let _held = core.bases.hold(layer)?;
             core.bases.set_state(layer, BaseState::Adopting)?;
             let taken = adoption.all();
             if taken.is_err() {
@@ -212,10 +216,15 @@ impl<'a> Adoption<'a> {
                 _ => {}
             }
             // What is lost already is not lost by what is about to be done.
-            if matches!(
-                self.failures.first,
-                Some((_, OpError::Contents(ContentsError::HostChanged { .. })))
-            ) {
+            let lost = |error: &OpError| {
+                matches!(error, OpError::Contents(ContentsError::HostChanged { .. }))
+            };
+            if self
+                .failures
+                .first
+                .as_ref()
+                .is_some_and(|(_, error)| lost(error))
+            {
                 self.failures = Failures::default();
             }
         }
@@ -231,7 +240,7 @@ impl<'a> Adoption<'a> {
             Some((path, source)) => Err(AdoptError::Incomplete {
                 count: self.failures.count,
                 path,
-                source: Box::new(source),
+                source,
             }),
         }
     }
@@ -249,7 +258,9 @@ impl<'a> Adoption<'a> {
             after = *last;
             for (ino, directory, size) in found {
                 self.one(ino, directory, size)?;
-                if (self.progress)(&self.so_far).is_break() {
+                // Nobody wants it any more, or nothing shows it any more.
+                let wanted = core.bases.contains(self.layer);
+                if (self.progress)(&self.so_far).is_break() || !wanted {
                     self.commit()?;
                     return Err(AdoptError::Interrupted);
                 }
@@ -260,6 +271,17 @@ impl<'a> Adoption<'a> {
         core.sync_catalog()?;
         self.complete()?;
         core.bases.set_state(self.layer, BaseState::Adopted)?;
+        if let Some(workspace) = core.catalog.maker(self.layer)? {
+            let event = Row::AddEvent(Box::new(EventRow {
+                workspace,
+                at: now_ns(),
+                kind: "adopt",
+                snapshot: None,
+                other: None,
+                message: Some(format!("{} files", self.so_far.files)),
+            }));
+            core.catalog.apply(&Change::from(event))?;
+        }
         Ok(core.sync_catalog()?)
     }
 
@@ -268,16 +290,16 @@ impl<'a> Adoption<'a> {
         let taken = if directory {
             let taken = core.bases.take_in(core, ino, self.layer);
             self.so_far.directories += u64::from(taken.is_ok());
-            taken
+            taken.map_err(AdoptError::from)
         } else {
             self.file(ino, size)
         };
         match taken {
-            Err(OpError::Contents(error)) if error.is_of_host() => {
+            Err(AdoptError::Store(source)) if is_of_host(&source) => {
                 self.failures.count += 1;
                 if self.failures.first.is_none() {
                     let path = core.bases.path(ino, self.layer)?;
-                    self.failures.first = Some((path, OpError::Contents(error)));
+                    self.failures.first = Some((path, source));
                 }
             }
             other => other?,
@@ -289,21 +311,39 @@ impl<'a> Adoption<'a> {
     }
 
     /// Copies a file's contents into the object that stands for it.
-    fn file(&mut self, ino: Ino, size: u64) -> Result<(), OpError> {
-        let (objects, object) = (&self.store.core.objects, host_object(ino));
-        let from = objects.read(object)?;
-        from.check()?;
+    fn file(&mut self, ino: Ino, size: u64) -> Result<(), AdoptError> {
+        let core = &self.store.core;
+        let (objects, object) = (&core.objects, host_object(ino));
+        let failed = |error: ContentsError| AdoptError::from(OpError::from(error));
+        let from = objects.read(object).map_err(failed)?;
+        from.check().map_err(failed)?;
         // What an interrupted adoption left.
-        objects.remove(object)?;
-        let to = objects.create(object)?;
-        let copied = self.copy(&from.file, &to, ino, size);
-        // Only now is it known that what was copied is what was seen.
-        match copied.and_then(|()| Ok(from.check()?)) {
-            Ok(()) => {}
-            Err(error) => {
-                objects.remove(object)?;
-                return Err(error);
+        objects.remove(object).map_err(failed)?;
+        let to = objects.create(object).map_err(failed)?;
+        let copy = FileCopy {
+            from: &from.file,
+            to: &to,
+            object,
+            size,
+            reflink: objects.can_reflink(),
+        };
+        let (progress, so_far) = (&mut self.progress, self.so_far);
+        let copied = copy_file(&copy, &mut self.buffer, &mut || {
+            progress(&so_far).is_continue()
+        });
+        let copied = match copied {
+            Ok(()) => Ok(()),
+            Err(CopyError::Stopped) => Err(AdoptError::Interrupted),
+            Err(CopyError::Target(error)) => Err(failed(error)),
+            Err(CopyError::Source(source)) => {
+                let path = core.bases.path(ino, self.layer)?;
+                Err(failed(ContentsError::host("read", &path)(source)))
             }
+        };
+        // Only now is it known that what was copied is what was seen.
+        if let Err(error) = copied.and_then(|()| from.check().map_err(failed)) {
+            objects.remove(object).map_err(failed)?;
+            return Err(error);
         }
         objects.mark_dirty(ino, object);
         self.batch.push(ino);
@@ -319,19 +359,6 @@ impl<'a> Adoption<'a> {
             state: HostState::Taken,
         });
         Ok(())
-    }
-
-    fn copy(&mut self, from: &File, to: &File, ino: Ino, size: u64) -> Result<(), OpError> {
-        let objects = &self.store.core.objects;
-        let reflink = objects.can_reflink();
-        match copy_file(from, to, host_object(ino), size, reflink, &mut self.buffer) {
-            Ok(()) => Ok(()),
-            Err(CopyError::Target(error)) => Err(error.into()),
-            Err(CopyError::Source(source)) => {
-                let path = self.store.core.bases.path(ino, self.layer)?;
-                Err(ContentsError::host("read", &path)(source).into())
-            }
-        }
     }
 
     /// Has the catalog know of the files copied since the last time.

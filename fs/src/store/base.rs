@@ -301,13 +301,16 @@ impl Store {
                 at: core.bases.shown_at_root(layer, ino)?,
             });
         }
-        let changed = core.catalog.host_changed(layer, CHANGED_SHOWN)?;
+        let mut changed = core.catalog.host_changed(layer, CHANGED_SHOWN + 1)?;
+        let more_changed = changed.len() > CHANGED_SHOWN;
+        changed.truncate(CHANGED_SHOWN);
         let changed = changed.into_iter().map(|ino| core.bases.path(ino, layer));
         Ok(Some(BaseInfo {
             dirs,
             exclude: found.patterns().to_owned(),
             state: found.state(),
             changed: changed.collect::<Result<_, _>>()?,
+            more_changed,
         }))
     }
 }

@@ -14,7 +14,7 @@ use super::{Store, WorkspaceError, WorkspaceInfo};
 use crate::attr::{Attr, FileKind, Timestamp};
 use crate::catalog::CatalogError;
 use crate::change::{BLOCK_END, Change, ContentKind, EntryRow, InodeRow, Name, Row};
-use crate::contents::{ContentsError, CopyError, INLINE_MAX, copy_file};
+use crate::contents::{ContentsError, CopyError, FileCopy, INLINE_MAX, copy_file};
 use crate::engine::now_ns;
 use crate::id::{Ino, LayerId, ObjectId, WorkspaceId, WorkspaceName};
 
@@ -76,6 +76,7 @@ impl From<CopyError> for BuildError {
         match error {
             CopyError::Source(error) => Self::Source(error),
             CopyError::Target(error) => Self::Contents(error),
+            CopyError::Stopped => Self::Source(std::io::ErrorKind::Interrupted.into()),
         }
     }
 }
@@ -340,8 +341,14 @@ impl Builder<'_> {
                     self.inline(ino, row, Arc::from(data));
                 } else {
                     let (object, to) = self.object(ino, row)?;
-                    let reflink = self.store.core.objects.can_reflink();
-                    copy_file(from, &to, object, size, reflink, &mut self.buffer)?;
+                    let copy = FileCopy {
+                        from,
+                        to: &to,
+                        object,
+                        size,
+                        reflink: self.store.core.objects.can_reflink(),
+                    };
+                    copy_file(&copy, &mut self.buffer, &mut || true)?;
                     row.attr.size = size;
                     row.attr.blocks = blocks(&to, object)?;
                 }

@@ -329,7 +329,7 @@ impl Import<'_> {
 
     /// Extended attributes of an open file, or of a name that cannot be opened (a link, a device).
     fn xattrs(&self, fd: BorrowedFd<'_>, name: Option<&[u8]>) -> Result<Vec<Xattr>, ImportError> {
-        base::xattrs(fd, name).map_err(self.entry("read the attributes of"))
+        base::xattrs(fd, name, false).map_err(self.entry("read the attributes of"))
     }
 
     fn entry(&self, action: &'static str) -> impl FnOnce(rustix::io::Errno) -> ImportError + use<> {

@@ -12,6 +12,7 @@ mod chores;
 mod control;
 mod fork;
 mod import;
+mod land;
 mod log;
 mod mounts;
 mod open;

@@ -50,11 +50,15 @@ impl Store {
             message: Some(format!("before the rollback to {}", target.id)),
             ..SnapshotOptions::default()
         };
+        // Perhaps on other directories of the host than what is left.
+        let held = self.hold_base(target.layer).map_err(FindError::from)?;
         let (kept, elapsed_us) = self.with_control(workspace, |record, control| {
             let mut spec = new_spec(record, &options, Some("rollback"), started)?;
             spec.back_to = Some(target.id.clone());
             match &control.view {
-                Some(view) => view.roll_back(&spec, target.layer),
+                Some(view) => view
+                    .roll_back(&spec, target.layer)
+                    .inspect(|_| view.hold(held)),
                 None => freeze_closed(&self.core, &spec, record.layer, target.layer),
             }
             .and_then(|_| finish(&self.core, &spec))

@@ -76,9 +76,11 @@ pub struct BaseInfo {
     pub exclude: String,
     /// How far they were taken in.
     pub state: BaseState,
-    /// Files and directories that were found to be others than they were; reading them fails. Not
-    /// all if there are many.
+    /// Files and directories that were found to be others than they were, or could not be looked at:
+    /// reading them fails.
     pub changed: Vec<PathBuf>,
+    /// Whether there are more of them.
+    pub more_changed: bool,
 }
 
 /// What a snapshot can bring back.
@@ -113,7 +115,7 @@ pub struct SnapshotInfo {
     pub durable: bool,
     /// What it can bring back.
     pub fidelity: Fidelity,
-    /// Why Floe took it by itself: `fork` or `rollback`.
+    /// Why Floe took it by itself: `fork`, `rollback` or `land`.
     pub automatic: Option<String>,
     /// Its frozen layer.
     pub layer: LayerId,

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::{FindError, Store, WorkspaceError};
+use crate::base::Held;
 use crate::catalog::CatalogError;
 use crate::engine::{View, ViewTarget};
 use crate::id::{LayerId, SnapshotId};
@@ -14,10 +15,13 @@ impl Store {
     /// # Errors
     /// [`WorkspaceError::NotFound`].
     pub fn open_live(&self, workspace: &str) -> Result<Arc<View>, WorkspaceError> {
-        self.hold_base(self.workspace_record(workspace)?.layer)?;
+        let held = self.hold_base(self.workspace_record(workspace)?.layer)?;
         self.with_control(workspace, |record, control| {
             let view = control.view.get_or_insert_with(|| {
-                View::new(self.core.clone(), ViewTarget::Live(record.id), record.layer)
+                let target = ViewTarget::Live(record.id);
+                let view = View::new(self.core.clone(), target, record.layer);
+                view.hold(held);
+                view
             });
             Ok(view.clone())
         })
@@ -34,25 +38,24 @@ impl Store {
     /// [`FindError::NotFound`].
     pub fn open_frozen(&self, snapshot: &SnapshotId) -> Result<Arc<View>, FindError> {
         let info = self.find_snapshot(snapshot.as_str())?;
-        self.hold_base(info.layer)?;
-        Ok(self.controls.frozen(&info.id, || {
-            View::new(
-                self.core.clone(),
-                ViewTarget::Frozen(info.id.clone()),
-                info.layer,
-            )
-        }))
+        let held = self.hold_base(info.layer)?;
+        let view = self.controls.frozen(&info.id, || {
+            let target = ViewTarget::Frozen(info.id.clone());
+            View::new(self.core.clone(), target, info.layer)
+        });
+        view.hold(held);
+        Ok(view)
     }
 
     /// Opens the directories of the host that a layer stands on, before anything of it can be
-    /// mounted, over one of them perhaps.
-    pub(crate) fn hold_base(&self, layer: LayerId) -> Result<(), CatalogError> {
+    /// mounted, over one of them perhaps. They stay open as long as the answer is kept.
+    pub(crate) fn hold_base(&self, layer: LayerId) -> Result<Option<Arc<Held>>, CatalogError> {
         let base = self
             .core
             .layers
             .lineage(layer)
             .map(|lineage| lineage.base());
-        base.map_or(Ok(()), |base| self.core.bases.hold(base))
+        base.map_or(Ok(None), |base| self.core.bases.hold(base))
     }
 
     /// Live layers of workspaces that are open.
@@ -87,6 +90,8 @@ impl Store {
                 tracing::warn!(%error, "unlinked files were not reclaimed");
             }
             control.view = None;
+            view.hold(None);
+            self.core.objects.close_guarded();
         }
     }
 }

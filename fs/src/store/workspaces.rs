@@ -285,12 +285,32 @@ impl Store {
                 deleted_at: now_ns(),
             });
             change.push(Row::DoomLayer { id: record.layer });
+            // What of the host was taken in for it alone goes with it.
+            let base = self.base_alone_under(record.layer)?;
+            if let Some(base) = base {
+                change.push(Row::DoomLayer { id: base });
+            }
             self.core.catalog.apply(&change)?;
+            if let Some(base) = base {
+                self.core.bases.forget(base);
+            }
             control.deleted = true;
             self.controls.forget(name, record.id);
             self.core.release_later();
             Ok(())
         })
+    }
+}
+
+impl Store {
+    /// The base over directories of the host that a layer stands on, if nothing else does.
+    fn base_alone_under(&self, layer: LayerId) -> Result<Option<LayerId>, CatalogError> {
+        let core = &self.core;
+        let base = core.layers.lineage(layer).map(|lineage| lineage.base());
+        match base.filter(|base| core.bases.contains(*base)) {
+            Some(base) if !core.catalog.is_shared(base, layer)? => Ok(Some(base)),
+            _ => Ok(None),
+        }
     }
 }
 

@@ -1,20 +1,18 @@
 //! `floe diff`.
 
-mod names;
+pub(super) mod names;
 mod patch;
 mod stat;
 
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
 
-pub(super) use self::names::status;
 use super::Context;
 use crate::client::Client;
 use crate::error::{ApiError, ErrorKind};
+use crate::wire;
 use crate::wire::records::{Changed, FileLines};
-use crate::wire::{self, WirePath};
 
 /// Show what differs between two workspaces, snapshots, or what a workspace was made from
 ///
@@ -77,7 +75,7 @@ impl Diff {
         let mut found = client.call(wire::Diff {
             a: self.a.clone(),
             b: self.b.clone(),
-            paths: self.paths.iter().map(from_root).collect(),
+            paths: self.paths.iter().map(names::from_root).collect(),
             each_file: self.patch,
             versions: self.patch || self.stat,
         })?;
@@ -107,15 +105,6 @@ impl Diff {
     }
 }
 
-/// A path as the daemon takes it: from the root, without what says nothing.
-fn from_root(path: &OsString) -> WirePath {
-    let parts = path.as_bytes().split(|&byte| byte == b'/');
-    let parts: Vec<&[u8]> = parts
-        .filter(|part| !part.is_empty() && *part != b".")
-        .collect();
-    WirePath::from_bytes(&parts.join(&b'/'))
-}
-
 /// Compares the two contents of an entry by lines; `None` if there is nothing to compare.
 fn lines(client: &mut Client, one: &Changed, hunks: bool) -> Result<Option<FileLines>, ApiError> {
     let of = |side: &Option<wire::records::Version>| {
@@ -128,16 +117,4 @@ fn lines(client: &mut Client, one: &Changed, hunks: bool) -> Result<Option<FileL
         return Ok(None);
     }
     client.call(wire::DiffFile { old, new, hunks }).map(Some)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_begin_at_the_root_however_they_are_written() {
-        for (given, meant) in [("/a//b/", "a/b"), ("./a", "a"), ("/", ""), (".", "")] {
-            assert_eq!(from_root(&given.into()).to_bytes(), meant.as_bytes());
-        }
-    }
 }

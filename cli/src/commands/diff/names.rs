@@ -1,10 +1,14 @@
 //! Names as git shows them, and the line of a path.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+
+use crate::wire::WirePath;
 use crate::wire::records::Changed;
 
 /// A path as git shows it: as it is if it is printable ASCII without quotes and backslashes, else
 /// in double quotes with those bytes escaped, octal where there is no letter for them.
-pub(super) fn quoted(path: &[u8]) -> String {
+pub(in crate::commands) fn quoted(path: &[u8]) -> String {
     let plain = |byte: &u8| matches!(byte, 0x20..0x7f) && !matches!(byte, b'"' | b'\\');
     if path.iter().all(plain) {
         return String::from_utf8_lossy(path).into_owned();
@@ -53,10 +57,25 @@ pub(in crate::commands) fn status(one: &Changed) -> String {
     }
 }
 
+/// A path as the daemon takes it: from the root, without what says nothing.
+pub(in crate::commands) fn from_root(path: &OsString) -> WirePath {
+    let parts = path.as_bytes().split(|&byte| byte == b'/');
+    let parts: Vec<&[u8]> = parts
+        .filter(|part| !part.is_empty() && *part != b".")
+        .collect();
+    WirePath::from_bytes(&parts.join(&b'/'))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::WirePath;
+
+    #[test]
+    fn paths_begin_at_the_root_however_they_are_written() {
+        for (given, meant) in [("/a//b/", "a/b"), ("./a", "a"), ("/", ""), (".", "")] {
+            assert_eq!(from_root(&given.into()).to_bytes(), meant.as_bytes());
+        }
+    }
 
     #[test]
     fn names_are_quoted_as_git_quotes_them() {

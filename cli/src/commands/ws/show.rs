@@ -68,6 +68,9 @@ impl Show {
             lines.push(("base", state.to_owned()));
             let changed = base.changed.iter();
             lines.extend(changed.map(|path| ("changed", printable(&path.to_string()))));
+            if base.more_changed {
+                lines.push(("changed", "and more".to_owned()));
+            }
         }
         context.output.text(&facts(&lines))
     }

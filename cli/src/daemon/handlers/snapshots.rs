@@ -127,7 +127,7 @@ pub fn rollback(daemon: &Daemon, request: &Rollback) -> Result<RolledBack, ApiEr
     let target = MountTarget::Workspace(daemon.store.workspace(&request.workspace)?.id);
     let inside = daemon.mounts.inside(&target)?;
     if !inside.is_empty() {
-        return Err(mounted_inside(&request.workspace, &inside));
+        return Err(mounted_inside(&request.workspace, &inside, "rollback"));
     }
     let report = daemon
         .store
@@ -140,14 +140,15 @@ pub fn rollback(daemon: &Daemon, request: &Rollback) -> Result<RolledBack, ApiEr
     })
 }
 
-fn mounted_inside(workspace: &str, inside: &[PathBuf]) -> ApiError {
+/// The error that something is mounted where the kernel has to forget all names.
+pub(super) fn mounted_inside(workspace: &str, inside: &[PathBuf], what: &str) -> ApiError {
     let named = |dirs: &mut dyn Iterator<Item = &PathBuf>, word: fn(&str) -> String| {
         dirs.map(|dir| word(&dir.to_string_lossy()))
             .collect::<Vec<_>>()
     };
     let quoted = named(&mut inside.iter(), |dir| format!("'{dir}'"));
     let what = format!(
-        "something is mounted inside '{workspace}', and a rollback would detach it: {}",
+        "something is mounted inside '{workspace}', and a {what} would detach it: {}",
         quoted.join(", ")
     );
     // One inside another goes before it.
@@ -207,7 +208,7 @@ mod tests {
     #[test]
     fn what_is_mounted_inside_is_named_and_can_be_unmounted_by_the_hint() {
         let inside = ["/w/a b", "/w/a b/c"].map(PathBuf::from);
-        let error = mounted_inside("w", &inside);
+        let error = mounted_inside("w", &inside, "rollback");
         assert_eq!(error.kind, ErrorKind::Conflict);
         assert!(error.error.contains("'/w/a b', '/w/a b/c'"));
         assert!(error.hint.unwrap().contains("`umount '/w/a b/c' '/w/a b'`"));

@@ -52,9 +52,9 @@ fn dispatch(daemon: &Daemon, request: Request, stream: &mut UnixStream) -> io::R
         R::Rollback(request) => answer(stream, handlers::rollback(daemon, &request)),
         R::Land(request) => answer(stream, handlers::land(daemon, &request)),
         R::UndoLanding(request) => answer(stream, handlers::undo_landing(daemon, &request)),
-        R::Log(request) => answer(stream, handlers::log(daemon, &request)),
         R::Diff(request) => answer(stream, handlers::diff(daemon, &request)),
         R::DiffFile(request) => answer(stream, handlers::diff_file(daemon, &request)),
+        R::Log(request) => answer(stream, handlers::log(daemon, &request)),
         R::ListSnapshots(request) => answer(stream, handlers::list_snapshots(daemon, request)),
         R::ShowSnapshot(request) => answer(stream, handlers::show_snapshot(daemon, &request)),
     }

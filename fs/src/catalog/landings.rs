@@ -1,0 +1,30 @@
+//! Reads of what landed where.
+
+use super::query::unsigned;
+use super::{Catalog, CatalogError};
+use crate::id::LayerId;
+
+/// A landing that took place.
+#[derive(Clone, Debug)]
+pub(crate) struct LandingRecord {
+    /// The state that landed.
+    pub(crate) source: LayerId,
+    /// What its event says.
+    pub(crate) message: String,
+}
+
+const LANDINGS: &str = "SELECT s.layer, e.message FROM event e JOIN snapshot s ON s.id = e.snapshot \
+    WHERE e.kind = 'land' AND e.message IS NOT NULL";
+
+impl Catalog {
+    /// Every landing of a state that is still there. Looks at all events of the store.
+    pub(crate) fn landings(&self) -> Result<Vec<LandingRecord>, CatalogError> {
+        self.collect(LANDINGS, [], |row| {
+            let message = row.get(1);
+            Ok(LandingRecord {
+                source: LayerId(unsigned(row, 0)?),
+                message: message.map_err(CatalogError::during("reading a landing"))?,
+            })
+        })
+    }
+}

@@ -1,0 +1,102 @@
+//! Landings between workspaces that stand on one directory of the host.
+
+mod common;
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use floe_fs::attr::FileKind;
+use floe_fs::dispatch::{Dispatch, RenameFlags};
+use floe_fs::id::Ino;
+use floe_fs::{BaseDir, ForkSource, LandOptions, Store, View};
+
+use common::{list, make, name, new_store, read, write};
+
+fn find(view: &View, path: &str) -> Ino {
+    path.split('/').fold(Ino::ROOT, |at, name| {
+        let found = view.lookup(at, name.as_bytes()).unwrap();
+        found.unwrap_or_else(|| panic!("{path}: no {name}")).ino
+    })
+}
+
+fn sound(store: &Store) {
+    let report = store.check().unwrap();
+    assert!(report.is_clean(), "{:?}", report.problems);
+}
+
+#[test]
+fn changes_over_a_directory_of_the_host_land_and_the_host_stays_as_it_is() {
+    let scratch = tempfile::tempdir().unwrap();
+    let host = scratch.path().join("host");
+    fs::create_dir_all(host.join("dir/sub")).unwrap();
+    fs::create_dir_all(host.join("gone/deep")).unwrap();
+    fs::create_dir_all(host.join("never/looked")).unwrap();
+    for file in ["large", "other"] {
+        fs::write(host.join(file), vec![7; 300_000]).unwrap();
+    }
+    for file in [
+        "small",
+        "dir/a",
+        "dir/sub/b",
+        "gone/deep/c",
+        "never/looked/d",
+    ] {
+        fs::write(host.join(file), "of the host\n").unwrap();
+    }
+    let store: Arc<Store> = new_store(&scratch.path().join("store"));
+    let dirs = [BaseDir {
+        dir: host.clone(),
+        at: PathBuf::from("/"),
+    }];
+    store.create_workspace_from(&name("t"), &dirs, "").unwrap();
+    let source = ForkSource::Workspace("t".into());
+    store.fork(&source, &[name("w")]).unwrap();
+    let (ours, theirs) = (store.open_live("w").unwrap(), store.open_live("t").unwrap());
+    // Ours: a part of a large file, a small one, new ones, a renamed directory, one that is gone.
+    write(&ours, find(&ours, "large"), 200_000, b"ours");
+    write(&ours, find(&ours, "small"), 0, b"OURS");
+    let made = make(&ours, find(&ours, "dir/sub"), "new", FileKind::Directory);
+    write(&ours, make(&ours, made, "file", FileKind::File), 0, b"new");
+    let flags = RenameFlags::default();
+    ours.rename((Ino::ROOT, b"never"), (Ino::ROOT, b"now"), flags)
+        .unwrap();
+    ours.unlink(find(&ours, "gone/deep"), b"c").unwrap();
+    ours.rmdir(find(&ours, "gone"), b"deep").unwrap();
+    ours.rmdir(Ino::ROOT, b"gone").unwrap();
+    // Theirs: another part of it is untouched, another file, a name in the renamed directory.
+    write(&theirs, find(&theirs, "other"), 0, b"theirs");
+    let made = make(
+        &theirs,
+        find(&theirs, "never/looked"),
+        "mine",
+        FileKind::File,
+    );
+    write(&theirs, made, 0, b"mine");
+    let report = store.land("w", None, &LandOptions::default()).unwrap();
+    assert!(report.landed, "{report:?}");
+    let large = read(&theirs, find(&theirs, "large"));
+    assert_eq!(&large[200_000..200_004], b"ours");
+    assert!(large[..200_000].iter().all(|&byte| byte == 7) && large.len() == 300_000);
+    assert_eq!(read(&theirs, find(&theirs, "small")), b"OURShe host\n");
+    assert_eq!(&read(&theirs, find(&theirs, "other"))[..6], b"theirs");
+    assert_eq!(read(&theirs, find(&theirs, "dir/sub/new/file")), b"new");
+    assert_eq!(read(&theirs, find(&theirs, "now/looked/mine")), b"mine");
+    assert_eq!(
+        read(&theirs, find(&theirs, "now/looked/d")),
+        b"of the host\n"
+    );
+    assert_eq!(
+        list(&theirs, Ino::ROOT),
+        ["dir", "large", "now", "other", "small"]
+    );
+    sound(&store);
+    assert!(host.join("gone/deep/c").exists() && !host.join("now").exists());
+    let kept = report.kept.unwrap();
+    store.rollback("t", kept.as_str()).unwrap();
+    assert_eq!(
+        read(&theirs, find(&theirs, "gone/deep/c")),
+        b"of the host\n"
+    );
+    sound(&store);
+}
