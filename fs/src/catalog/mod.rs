@@ -34,7 +34,7 @@ use rusqlite::{Connection, OpenFlags};
 use self::connect::{Connections, connect, format};
 pub use self::error::CatalogError;
 use self::reserve::Reserve;
-pub(crate) use history::{EventRecord, ForkRecord, LandingRecord, LifeRecord};
+pub(crate) use history::{EventRecord, ForkRecord, HostLandingRecord, LifeRecord};
 pub(crate) use lists::{SnapshotQuery, SnapshotRecord, WorkspaceRecord};
 pub(crate) use pinned::Pinned;
 pub(crate) use query::{ExtentRow, Queries};

@@ -217,11 +217,14 @@ impl<'a> Adoption<'a> {
                 _ => {}
             }
             // What is lost already is not lost by what is about to be done.
-            if let Some((_, source)) = &self.failures.first
-                && matches!(
-                    **source,
-                    OpError::Contents(ContentsError::HostChanged { .. })
-                )
+            let lost = |error: &OpError| {
+                matches!(error, OpError::Contents(ContentsError::HostChanged { .. }))
+            };
+            if self
+                .failures
+                .first
+                .as_ref()
+                .is_some_and(|(_, error)| lost(error))
             {
                 self.failures = Failures::default();
             }

@@ -8,7 +8,6 @@ use std::ffi::OsString;
 
 use clap::Args;
 
-pub(super) use self::names::status;
 use super::Context;
 use crate::client::Client;
 use crate::error::{ApiError, ErrorKind};
