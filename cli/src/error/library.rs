@@ -192,6 +192,9 @@ impl From<HostLandError> for ApiError {
                 made(ErrorKind::Usage).hint("see which it stands on with `floe ws show`")
             }
             HostLandError::Workspace(inner) => inner.into(),
+            HostLandError::Adopt(AdoptError::NoBase { .. }) => {
+                made(ErrorKind::Usage).hint("say with --onto on which workspace it should land")
+            }
             HostLandError::Adopt(inner) => inner.into(),
             HostLandError::Diff(inner) => inner.into(),
             HostLandError::Snapshot(inner) => inner.into(),

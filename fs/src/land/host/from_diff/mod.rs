@@ -48,6 +48,18 @@ pub struct HostLanded {
     pub snapshot: Option<SnapshotId>,
 }
 
+/// A landing in words, for the log.
+fn told(landed: &HostLanded) -> String {
+    let dirs: Vec<_> = landed
+        .dirs
+        .iter()
+        .map(|dir| dir.display().to_string())
+        .collect();
+    let count = landed.entries.len();
+    let files = if count == 1 { "file" } else { "files" };
+    format!("{count} {files}, in {}", dirs.join(", "))
+}
+
 /// Conflicts as an answer.
 fn may_conflict(
     done: Result<HostReport, HostLandError>,
@@ -127,7 +139,10 @@ impl Store {
         } else {
             planned.since
         };
-        let order = self.order(info.id, (layer != base).then_some(layer));
+        let order = Order {
+            message: Some(told(&nothing)),
+            ..self.order(info.id, (layer != base).then_some(layer))
+        };
         let landed = run::land(&self.core, &order, &planned.plan, &ViewSource(&view), false);
         let (report, conflicts) = may_conflict(landed)?;
         Ok(HostLanded {
