@@ -67,6 +67,11 @@ fn diff() {
 }
 
 #[test]
+fn base() {
+    is_sound("base");
+}
+
+#[test]
 fn land() {
     is_sound("land");
 }

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use floe_harness::random::Random;
 use floe_harness::{TestStore, long_run};
 
-/// Moments at which the daemon is killed.
-const KILLS: (usize, usize) = (200, 25);
+/// Moments in the middle of a landing at which the daemon is killed.
+const KILLS: (usize, usize) = (200, 8);
 const SMALL: usize = 60;
 const LARGE: usize = 6;
 
@@ -73,11 +73,15 @@ fn a_landing_that_the_daemon_did_not_survive_took_place_or_did_not() {
     write(&ours, 1);
     let started = Instant::now();
     store.ok(["land", "w"]);
-    // The command begins, which the next daemon would do over; then the landing; then nothing.
-    let mut most = started.elapsed();
+    // Before the daemon begins the next one would do it, and after it has ended nothing happens: the
+    // moments in between are found by trying.
+    let (mut least, mut most) = (started.elapsed() / 4, started.elapsed());
     let mut there = 1;
-    let (mut landed, mut not) = (0, 0);
-    for round in 2..kills + 2 {
+    let (mut early, mut late, mut landed, mut not) = (0, 0, 0, 0);
+    for round in 2..kills * 5 + 2 {
+        if landed + not == kills {
+            break;
+        }
         write(&ours, round);
         let daemon = store.daemon().unwrap();
         let mut command = store.command();
@@ -86,9 +90,10 @@ fn a_landing_that_the_daemon_did_not_survive_took_place_or_did_not() {
             .stdout(std::process::Stdio::null())
             .stderr(std::process::Stdio::null());
         let mut child = child.spawn().unwrap();
-        let (least, more) = (most / 8, most * 7 / 8);
+        let more = most.saturating_sub(least).max(Duration::from_millis(1));
         let more = random.below(u64::try_from(more.as_micros()).unwrap());
         std::thread::sleep(least + Duration::from_micros(more));
+        let ended = child.try_wait().unwrap().is_some();
         daemon.kill();
         assert!(daemon.wait_for_end(Duration::from_secs(30)));
         let status = child.wait().unwrap();
@@ -106,16 +111,23 @@ fn a_landing_that_the_daemon_did_not_survive_took_place_or_did_not() {
         );
         if found == after {
             there = round;
-            landed += 1;
-            most = most.mul_f64(0.95);
-        } else {
-            not += 1;
-            most = most.mul_f64(1.05);
+        }
+        match (ended, status.success(), found == after) {
+            (true, ..) => {
+                late += 1;
+                most = most.mul_f64(0.93);
+            }
+            (false, true, _) => {
+                early += 1;
+                least = least.mul_f64(1.07);
+            }
+            (false, false, true) => landed += 1,
+            (false, false, false) => not += 1,
         }
         assert_eq!(rounds(&ours), BTreeSet::from([round.to_string()]));
     }
-    eprintln!("{landed} landed, {not} did not");
-    assert!(landed > 0 && not > 0, "the moments are badly chosen");
+    eprintln!("killed in the middle: {landed} landed, {not} did not; {early} early, {late} late");
+    assert!(landed + not > 0, "the moments are badly chosen");
     store.ok(["land", "w"]);
     assert_eq!(rounds(&theirs), rounds(&ours));
 }

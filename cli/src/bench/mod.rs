@@ -10,6 +10,7 @@
 //! there with the reason; every mount, process and file is removed by a guard, also after an error
 //! or an interrupt. No test asserts a time.
 
+mod base;
 mod cargo;
 pub mod conditions;
 mod copy_up;
@@ -60,6 +61,8 @@ pub enum Bench {
     Depth,
     /// Writing into large frozen files.
     CopyUp,
+    /// Beginning on a directory in place.
+    Base,
     /// Finding what was changed, by size.
     Diff,
     /// Landing changes, by their number.
@@ -86,6 +89,7 @@ impl Bench {
             Self::Fork => fork::run(lab),
             Self::Depth => depth::run(lab),
             Self::CopyUp => copy_up::run(lab),
+            Self::Base => base::run(lab),
             Self::Diff => diff::run(lab),
             Self::Land => land::run(lab),
         }

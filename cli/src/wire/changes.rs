@@ -1,10 +1,7 @@
 //! Differences as they travel and as `--json` prints them.
 
 use floe_fs::attr::FileKind;
-use floe_fs::{
-    DiffEntry, FileChange, FileDiff, FileVersion, HostConflict, HostLanded, LandConflict,
-    LandEntry, LandReport,
-};
+use floe_fs::{DiffEntry, FileChange, FileDiff, FileVersion, LandConflict, LandEntry, LandReport};
 use serde::{Deserialize, Serialize};
 
 use super::WirePath;
@@ -173,11 +170,8 @@ impl FileLines {
 pub struct Landed {
     /// The workspace whose changes landed.
     pub workspace: String,
-    /// Where: a workspace, or directories of the host.
+    /// Where.
     pub onto: String,
-    /// The directories of the host, if it was there.
-    #[serde(default)]
-    pub dirs: Vec<WirePath>,
     /// Whether anything was changed.
     pub landed: bool,
     /// What landed, or would if there were no conflicts.
@@ -238,49 +232,12 @@ impl From<LandReport> for Landed {
         Self {
             workspace: report.workspace,
             onto: report.onto,
-            dirs: Vec::new(),
             landed: report.landed,
             files: report.entries.into_iter().map(file).collect(),
             conflicts: report.conflicts.into_iter().map(conflict).collect(),
             kept: report.kept.map(|id| id.to_string()),
             source: report.source.map(|id| id.to_string()),
             elapsed_us: report.elapsed_us,
-        }
-    }
-}
-
-impl Landed {
-    /// A landing in directories of the host.
-    #[must_use]
-    pub fn on_host(workspace: &str, landed: HostLanded, elapsed_us: u64) -> Self {
-        let file = |entry: DiffEntry| LandedFile {
-            path: WirePath::from_bytes(&entry.path),
-            change: word(entry.change).to_owned(),
-            from: entry.from.as_deref().map(WirePath::from_bytes),
-            merged: false,
-        };
-        let conflict = |conflict: HostConflict| Conflicting {
-            path: WirePath::from_bytes(&conflict.path),
-            ours: conflict.ours.to_string(),
-            theirs: conflict.theirs.to_string(),
-            by: None,
-        };
-        let dirs: Vec<_> = landed
-            .dirs
-            .iter()
-            .map(|dir| WirePath::from(&**dir))
-            .collect();
-        let shown: Vec<_> = dirs.iter().map(ToString::to_string).collect();
-        Self {
-            workspace: workspace.to_owned(),
-            onto: shown.join(", "),
-            dirs,
-            landed: landed.snapshot.is_some(),
-            files: landed.entries.into_iter().map(file).collect(),
-            conflicts: landed.conflicts.into_iter().map(conflict).collect(),
-            kept: None,
-            source: landed.snapshot.map(|id| id.to_string()),
-            elapsed_us,
         }
     }
 }

@@ -31,7 +31,8 @@ pub use path::WirePath;
 use crate::error::ApiError;
 use records::{
     Adopted, BaseDir, Changed, Checked, DaemonStatus, Deleted, FileAt, FileLines, Forked, Imported,
-    Landed, LogEntry, Mounted, RolledBack, Snapshot, Stopping, Undone, Unmounted, Workspace,
+    Landed, LandedOnHost, LogEntry, Mounted, RolledBack, Snapshot, Stopping, Undone, Unmounted,
+    Workspace,
 };
 
 /// The first line a daemon sends.
@@ -241,6 +242,16 @@ requests! {
         snapshot: String,
     }
 
+    /// Lands what a workspace changed in the directories of the host that it stands on.
+    LandOnHost -> LandedOnHost {
+        /// The workspace.
+        workspace: String,
+        /// Only these paths in it and what lies under them; all if there is none.
+        only: Vec<WirePath>,
+        /// Only say what would be done.
+        dry_run: bool,
+    }
+
     /// Takes the last landing of a workspace in directories of the host back.
     UndoLanding -> Undone {
         /// The workspace.
@@ -253,9 +264,8 @@ requests! {
     Land -> Landed {
         /// The workspace whose changes are to land.
         workspace: String,
-        /// The one to land on, or the absolute path of a directory of the host that it stands on; absent
-        /// for what it was forked or made from.
-        onto: Option<WirePath>,
+        /// The one to land on; absent for the one it was forked from.
+        onto: Option<String>,
         /// Only say what would be done.
         dry_run: bool,
         /// Only these paths and what lies under them, from the root; absent for all.

@@ -302,6 +302,24 @@ pub struct RolledBack {
     pub elapsed_us: u64,
 }
 
+/// What a landing did, or would do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LandedOnHost {
+    /// The workspace.
+    pub workspace: String,
+    /// The directories of the host.
+    pub dirs: Vec<WirePath>,
+    /// Whether it was done.
+    pub landed: bool,
+    /// What differed, by path in the workspace.
+    pub changes: Vec<Changed>,
+    /// What was done on the host; less than the changes where it was there already.
+    #[serde(flatten)]
+    pub done: OnHost,
+    /// The automatic snapshot of what was landed.
+    pub snapshot: Option<String>,
+}
+
 /// What taking a landing back did, or would do.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Undone {

@@ -47,7 +47,7 @@ pub(crate) struct OtherRecord {
 
 /// A row of `landing`.
 #[derive(Clone, Debug)]
-pub(crate) struct HostLandingRecord {
+pub(crate) struct LandingRecord {
     pub(crate) id: u64,
     pub(crate) workspace: WorkspaceId,
     /// Whether the workspace was deleted.
@@ -133,12 +133,12 @@ impl Catalog {
     }
 
     /// Landings in directories of the host, oldest first.
-    pub(crate) fn host_landings(&self) -> Result<Vec<HostLandingRecord>, CatalogError> {
+    pub(crate) fn landings(&self) -> Result<Vec<LandingRecord>, CatalogError> {
         let during = "reading the landings";
         let sql = "SELECT l.id, l.workspace, l.state, l.plan, w.deleted_at IS NOT NULL \
                    FROM landing l LEFT JOIN workspace w ON w.id = l.workspace ORDER BY l.id";
         self.collect(sql, [], |row| {
-            Ok(HostLandingRecord {
+            Ok(LandingRecord {
                 id: unsigned(row, 0)?,
                 workspace: WorkspaceId(unsigned(row, 1)?),
                 state: row.get(2).map_err(CatalogError::during(during))?,

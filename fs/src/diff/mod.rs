@@ -155,14 +155,7 @@ impl Store {
                 self.settle_dirty(name)?;
             }
         }
-        let mut left = TRIES;
-        loop {
-            left -= 1;
-            match self.diff_once(&sides, (a, b), options) {
-                Err(error) if error.is_overtaken() && left > 0 => {}
-                done => return done,
-            }
-        }
+        self.diff_sides(&sides, (a, b), options)
     }
 
     /// As [`Store::diff`], of two layers; what is live may change meanwhile.
@@ -174,14 +167,7 @@ impl Store {
     ) -> Result<Vec<DiffEntry>, DiffError> {
         let sides = [At::Frozen(from), At::Frozen(to)];
         let names = [from, to].map(|layer| DiffSide::Base(layer.to_string()));
-        let mut left = TRIES;
-        loop {
-            left -= 1;
-            match self.diff_once(&sides, (&names[0], &names[1]), options) {
-                Err(error) if error.is_overtaken() && left > 0 => {}
-                done => return done,
-            }
-        }
+        self.diff_sides(&sides, (&names[0], &names[1]), options)
     }
 
     /// How the contents of a file differ between the two sides of a [`DiffEntry`]; of a file that is
@@ -196,6 +182,7 @@ impl Store {
     ) -> Result<FileDiff, DiffError> {
         let pinned = self.core.catalog.pin()?;
         let mut contents = [None, None];
+        let mut held = Vec::new();
         for (side, contents) in [old, new].into_iter().zip(&mut contents) {
             let Some((ino, layer)) = side else {
                 continue;
@@ -207,6 +194,7 @@ impl Store {
                 return Ok(FileDiff::Gone);
             };
             *contents = Some(Contents::load(pinned.queries(), lineage, ino, &row)?);
+            held.push(self.hold_base(layer)?);
         }
         drop(pinned);
         let [old, new] = &contents;
@@ -241,11 +229,29 @@ impl Store {
         })
     }
 
+    /// Looks for the difference until nothing that is compared goes away meanwhile.
+    fn diff_sides(
+        &self,
+        sides: &[At; 2],
+        names: (&DiffSide, &DiffSide),
+        options: &DiffOptions,
+    ) -> Result<Vec<DiffEntry>, DiffError> {
+        let mut left = TRIES;
+        loop {
+            left -= 1;
+            match self.diff_once(sides, names, options, left == 0) {
+                Err(error) if error.is_overtaken() && left > 0 => {}
+                done => return done,
+            }
+        }
+    }
+
     fn diff_once(
         &self,
         sides: &[At; 2],
         (a, b): (&DiffSide, &DiffSide),
         options: &DiffOptions,
+        last: bool,
     ) -> Result<Vec<DiffEntry>, DiffError> {
         let pinned = self.core.catalog.pin()?;
         let [from, to] = sides;
@@ -261,10 +267,10 @@ impl Store {
             for &(directory, base) in &found.unlisted {
                 self.take_in_below(directory, base)?;
             }
-            return self.diff_once(sides, (a, b), options);
+            return self.diff_once(sides, (a, b), options, last);
         }
         let _held = [self.hold_base(from)?, self.hold_base(to)?];
-        found.read_the_rest(&self.core)?;
+        found.read_the_rest(&self.core, last)?;
         Ok(found.entries)
     }
 
@@ -321,11 +327,14 @@ struct Found {
 }
 
 impl Found {
-    fn read_the_rest(&mut self, core: &Core) -> Result<(), DiffError> {
+    /// `last`: a file that went away while it was compared is not looked for again.
+    fn read_the_rest(&mut self, core: &Core, last: bool) -> Result<(), DiffError> {
         for (pair, old, new) in std::mem::take(&mut self.unread) {
-            let same = match same_bytes(&core.objects, &old, &new) {
+            let same = same_bytes(&core.objects, &old, &new).map_err(DiffError::from);
+            let same = match same {
+                Err(error) if last && error.is_overtaken() => false,
                 // What it was cannot be read any more, so that it is the same cannot be known.
-                Err(ContentsError::HostChanged { .. }) => false,
+                Err(DiffError::Contents(ContentsError::HostChanged { .. })) => false,
                 same => same?,
             };
             self.entries.extend(entry(pair, same));

@@ -8,6 +8,8 @@
 //! new layer of theirs. What theirs alone changed is not looked at, but for names that meet.
 //!
 //! `store/land.rs` takes it through: which layers, the locks, the one transaction.
+//!
+//! [`host`] is the other kind of landing: back into directories of the host.
 
 pub(crate) mod apply;
 mod decide;

@@ -170,6 +170,7 @@ impl Store {
         };
         let adopting = base.clone();
         let _alone = adopting.adopting.lock();
+        let _held = core.bases.hold(layer)?;
         let mut go_on = |_: &AdoptProgress| ControlFlow::Continue(());
         let mut adoption = Adoption::new(self, base, layer, &mut go_on);
         let taken = adoption.some(inos);
@@ -216,14 +217,11 @@ impl<'a> Adoption<'a> {
                 _ => {}
             }
             // What is lost already is not lost by what is about to be done.
-            let lost = |error: &OpError| {
-                matches!(error, OpError::Contents(ContentsError::HostChanged { .. }))
-            };
-            if self
-                .failures
-                .first
-                .as_ref()
-                .is_some_and(|(_, error)| lost(error))
+            if let Some((_, source)) = &self.failures.first
+                && matches!(
+                    **source,
+                    OpError::Contents(ContentsError::HostChanged { .. })
+                )
             {
                 self.failures = Failures::default();
             }

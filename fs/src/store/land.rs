@@ -47,8 +47,8 @@ impl Store {
     ) -> Result<LandReport, LandError> {
         let started = Instant::now();
         let onto = self.land_target(workspace, onto)?.name;
-        let source = self.source(workspace, options.dry_run)?;
-        self.hold_base(source.layer)?;
+        let source = self.source(workspace, &onto, options.dry_run)?;
+        let _held = self.hold_base(source.layer)?;
         self.with_control(&onto, |record, control| {
             let landing = Landing {
                 store: self,
@@ -96,7 +96,7 @@ impl Store {
     }
 
     /// Keeps the present state of what is to land, unless nothing was changed since it was kept.
-    fn source(&self, workspace: &str, dry_run: bool) -> Result<Source, LandError> {
+    fn source(&self, workspace: &str, onto: &str, dry_run: bool) -> Result<Source, LandError> {
         let started = Instant::now();
         let (record, snapshot) = self.with_control(workspace, |record, control| {
             if let Some(view) = &control.view {
@@ -109,7 +109,10 @@ impl Store {
             if dry_run || (unchanged && record.parent.is_some()) {
                 return Ok::<_, LandError>((record.clone(), None));
             }
-            let options = SnapshotOptions::default();
+            let options = SnapshotOptions {
+                message: Some(format!("to land on '{onto}'")),
+                ..SnapshotOptions::default()
+            };
             let taken = self.snapshot_locked(record, control, &options, Some("land"), started)?;
             Ok((record.clone(), Some(taken)))
         })?;
@@ -147,7 +150,7 @@ impl Landing<'_> {
 
     fn run(&self, control: &mut Control) -> Result<LandReport, LandError> {
         let store = self.store;
-        store.hold_base(self.onto.layer)?;
+        let _held = store.hold_base(self.onto.layer)?;
         let mut left = TRIES;
         loop {
             left -= 1;
@@ -255,7 +258,7 @@ impl Landing<'_> {
             self.lineage(self.source.layer)?,
             self.lineage(self.onto.layer)?,
         );
-        let landings = self.store.core.catalog.landings()?;
+        let landings = self.store.core.catalog.landed()?;
         let both_have = |source: LayerId, landed_in: LayerId| {
             (ours.contains(source) && theirs.contains(landed_in))
                 || (theirs.contains(source) && ours.contains(landed_in))

@@ -129,7 +129,7 @@ impl Bisect {
         context
             .output
             .line(format!("{} is the first bad snapshot", shown(row[first])))?;
-        let lines: String = changes.iter().map(diff::names::status).collect();
+        let lines: String = changes.iter().map(diff::status).collect();
         context.output.text(&lines)?;
         context
             .output

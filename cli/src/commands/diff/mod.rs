@@ -8,6 +8,7 @@ use std::ffi::OsString;
 
 use clap::Args;
 
+pub(super) use self::names::status;
 use super::Context;
 use crate::client::Client;
 use crate::error::{ApiError, ErrorKind};

@@ -12,7 +12,7 @@ mod workspaces;
 pub(crate) use control::unrestored;
 pub use control::{status, stop};
 pub use diff::{diff, diff_file};
-pub use land::{land, undo_landing};
+pub use land::{land, land_on_host, undo_landing};
 pub use mounts::{mount, umount};
 pub use snapshots::{fork, list_snapshots, log, rollback, show_snapshot, snapshot};
 pub use store::check_store;

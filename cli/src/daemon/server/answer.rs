@@ -51,6 +51,7 @@ fn dispatch(daemon: &Daemon, request: Request, stream: &mut UnixStream) -> io::R
         R::Fork(request) => answer(stream, handlers::fork(daemon, &request)),
         R::Rollback(request) => answer(stream, handlers::rollback(daemon, &request)),
         R::Land(request) => answer(stream, handlers::land(daemon, &request)),
+        R::LandOnHost(request) => answer(stream, handlers::land_on_host(daemon, &request)),
         R::UndoLanding(request) => answer(stream, handlers::undo_landing(daemon, &request)),
         R::Diff(request) => answer(stream, handlers::diff(daemon, &request)),
         R::DiffFile(request) => answer(stream, handlers::diff_file(daemon, &request)),

@@ -198,29 +198,6 @@ pub enum Theirs {
     NotEmpty,
 }
 
-impl fmt::Display for Ours {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Added => "added it",
-            Self::Modified => "changed the contents",
-            Self::Deleted => "removed it",
-            Self::Renamed => "renamed it",
-            Self::Metadata => "changed its attributes",
-        })
-    }
-}
-
-impl fmt::Display for Theirs {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Absent => "removed it",
-            Self::Modified => "changed it",
-            Self::Added => "added it",
-            Self::NotEmpty => "put something else in it",
-        })
-    }
-}
-
 /// A change that cannot be made because somebody else made one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostConflict {
@@ -236,8 +213,21 @@ pub struct HostConflict {
 
 impl fmt::Display for HostConflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ours = match self.ours {
+            Ours::Added => "added",
+            Ours::Modified => "modified",
+            Ours::Deleted => "deleted",
+            Ours::Renamed => "renamed",
+            Ours::Metadata => "metadata changed",
+        };
+        let theirs = match self.theirs {
+            Theirs::Absent => "gone",
+            Theirs::Modified => "modified",
+            Theirs::Added => "added",
+            Theirs::NotEmpty => "has other files in it",
+        };
         let path = String::from_utf8_lossy(&self.path);
-        write!(f, "{path}: ours {}; theirs {}", self.ours, self.theirs)
+        write!(f, "{path}: {ours} here, {theirs} there")
     }
 }
 
@@ -340,12 +330,6 @@ pub enum HostLandError {
     /// The workspace could not be frozen.
     #[error(transparent)]
     Snapshot(#[from] SnapshotError),
-    /// The workspace does not stand on the directory that was named.
-    #[error("the workspace does not stand on {dir}")]
-    OtherDir {
-        /// The directory.
-        dir: PathBuf,
-    },
     /// Something changed that is in none of the directories of the host.
     #[error("'{}' is in no directory of the host", String::from_utf8_lossy(path))]
     Outside {
@@ -361,11 +345,6 @@ pub enum HostLandError {
 }
 
 impl HostLandError {
-    fn root(root: &Path) -> impl FnOnce(io::Error) -> Self {
-        let root = root.to_owned();
-        move |source| Self::Root { root, source }
-    }
-
     fn step<E: Into<io::Error>>(
         action: &'static str,
         root: &Path,

@@ -10,7 +10,7 @@ use super::root::Root;
 use super::stage;
 use super::steps::{Bytes, Part, Plan, Steps, VERSION};
 use super::{HostLandError, HostPlan, HostReport, Source};
-use crate::catalog::HostLandingRecord;
+use crate::catalog::LandingRecord;
 use crate::change::{Change, EventRow, Row};
 use crate::core::Core;
 use crate::engine::now_ns;
@@ -51,7 +51,7 @@ pub(super) struct Landing {
 
 impl Landing {
     /// Reads a row.
-    pub(super) fn parse(record: &HostLandingRecord) -> Result<Self, HostLandError> {
+    pub(super) fn parse(record: &LandingRecord) -> Result<Self, HostLandError> {
         let damaged = |what: String| HostLandError::Damaged {
             id: record.id,
             what,
@@ -465,7 +465,7 @@ fn note_present(root: &Root, part: &mut Part) -> Result<(), HostLandError> {
 /// Tries to finish what is not finished. What cannot be waits; an error only if it is in the way of
 /// a landing in these directories.
 pub(super) fn settle(core: &Core, roots: &[PathBuf]) -> Result<(), HostLandError> {
-    for record in core.catalog.host_landings()? {
+    for record in core.catalog.landings()? {
         if record.state >= state::DONE {
             continue;
         }
@@ -505,7 +505,7 @@ pub(super) fn settle(core: &Core, roots: &[PathBuf]) -> Result<(), HostLandError
 pub(crate) fn recover(core: &Core) {
     let _one = core.landing.lock();
     let done = settle(core, &[]).and_then(|()| {
-        let known = core.catalog.host_landings()?.into_iter();
+        let known = core.catalog.landings()?.into_iter();
         let known = known.filter(|one| (state::APPLYING..=state::DONE).contains(&one.state));
         let known: Vec<u64> = known.map(|one| one.id).collect();
         keep::sweep(core, &known).map_err(|source| HostLandError::Root {

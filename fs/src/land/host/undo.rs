@@ -18,7 +18,7 @@ const KEPT: usize = 8;
 
 /// All landings of a workspace that are done, oldest first.
 pub(super) fn done(core: &Core, workspace: WorkspaceId) -> Result<Vec<Landing>, HostLandError> {
-    let records = core.catalog.host_landings()?.into_iter();
+    let records = core.catalog.landings()?.into_iter();
     let own = records.filter(|one| one.workspace == workspace && one.state >= state::DONE);
     own.map(|record| Landing::parse(&record)).collect()
 }
@@ -206,7 +206,7 @@ fn only_landed(landing: &mut Landing) {
 
 /// Gives up what older landings took away, and all of those of deleted workspaces.
 pub(super) fn drop_old(core: &Core) -> Result<(), HostLandError> {
-    let records = core.catalog.host_landings()?;
+    let records = core.catalog.landings()?;
     let mut by_workspace: BTreeMap<WorkspaceId, Vec<Landing>> = BTreeMap::new();
     let mut change = Change::new();
     let mut forgotten = Vec::new();

@@ -38,7 +38,7 @@ impl Known {
             since: base,
             left: HashMap::new(),
         };
-        for record in core.catalog.host_landings()? {
+        for record in core.catalog.landings()? {
             if record.state < state::DONE {
                 continue;
             }

@@ -9,14 +9,12 @@ mod changes;
 mod known;
 mod source;
 
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use self::changes::Changes;
 use self::known::Known;
 use self::source::ViewSource;
-use super::{HostConflict, HostLandError, HostPlan, HostReport, Order, run};
-use crate::change::HostRow;
+use super::{HostLandError, HostPlan, HostReport, Order, run};
 use crate::diff::{DiffEntry, DiffOptions, FileChange};
 use crate::engine::{View, ViewTarget};
 use crate::id::{Ino, LayerId, SnapshotId, WorkspaceId};
@@ -27,8 +25,6 @@ use crate::store::{SnapshotOptions, Store};
 pub struct HostLandOptions {
     /// Only these paths of the workspace and what lies under them; all if there is none.
     pub only: Vec<Vec<u8>>,
-    /// Only in this one of the directories.
-    pub dir: Option<PathBuf>,
     /// Only say what would be done.
     pub dry_run: bool,
 }
@@ -42,32 +38,8 @@ pub struct HostLanded {
     pub entries: Vec<DiffEntry>,
     /// What was done on the host. What was there already needed nothing.
     pub report: HostReport,
-    /// What stands against it; nothing was done then.
-    pub conflicts: Vec<HostConflict>,
     /// The automatic snapshot of what was landed; none if nothing was.
     pub snapshot: Option<SnapshotId>,
-}
-
-/// A landing in words, for the log.
-fn told(landed: &HostLanded) -> String {
-    let dirs: Vec<_> = landed
-        .dirs
-        .iter()
-        .map(|dir| dir.display().to_string())
-        .collect();
-    let count = landed.entries.len();
-    let files = if count == 1 { "file" } else { "files" };
-    format!("{count} {files}, in {}", dirs.join(", "))
-}
-
-/// Conflicts as an answer.
-fn may_conflict(
-    done: Result<HostReport, HostLandError>,
-) -> Result<(HostReport, Vec<HostConflict>), HostLandError> {
-    match done {
-        Err(HostLandError::Conflicts(conflicts)) => Ok((HostReport::default(), conflicts)),
-        done => done.map(|report| (report, Vec::new())),
-    }
 }
 
 /// A plan and what it was made from.
@@ -84,7 +56,7 @@ impl Store {
     /// Lands what a workspace changed in the directories of the host that it stands on.
     ///
     /// # Errors
-    /// [`HostLandError`]. Conflicts are none: what is returned has them, and nothing was touched.
+    /// [`HostLandError::Conflicts`] if somebody else changed the same there; nothing was touched then.
     pub fn land_in_base(
         &self,
         workspace: &str,
@@ -97,7 +69,6 @@ impl Store {
             .iter()
             .map(|(_, row)| known::path(&row.name))
             .collect();
-        let options = &self.in_dir(base, &roots, options)?;
         run::settle(&self.core, &dirs)?;
         self.settle_dirty(workspace)?;
         let info = self.workspace(workspace)?;
@@ -106,19 +77,18 @@ impl Store {
         let looked = planned.and_then(|planned| {
             let source = ViewSource(&view);
             let order = self.order(info.id, None);
-            let looked = run::land(&self.core, &order, &planned.plan, &source, true);
-            Ok((planned, may_conflict(looked)?))
+            let report = run::land(&self.core, &order, &planned.plan, &source, true)?;
+            Ok((planned, report))
         });
         self.close_view(&view);
-        let (planned, (report, conflicts)) = looked?;
+        let (planned, report) = looked?;
         let nothing = HostLanded {
             dirs,
             entries: planned.entries,
             report,
-            conflicts,
             snapshot: None,
         };
-        if options.dry_run || nothing.report.is_empty() || !nothing.conflicts.is_empty() {
+        if options.dry_run || nothing.report.is_empty() {
             return Ok(nothing);
         }
         let why = SnapshotOptions {
@@ -139,44 +109,14 @@ impl Store {
         } else {
             planned.since
         };
-        let order = Order {
-            message: Some(told(&nothing)),
-            ..self.order(info.id, (layer != base).then_some(layer))
-        };
-        let landed = run::land(&self.core, &order, &planned.plan, &ViewSource(&view), false);
-        let (report, conflicts) = may_conflict(landed)?;
+        let order = self.order(info.id, (layer != base).then_some(layer));
+        let report = run::land(&self.core, &order, &planned.plan, &ViewSource(&view), false)?;
         Ok(HostLanded {
             entries: planned.entries,
             report,
-            snapshot: conflicts.is_empty().then_some(taken.id),
-            conflicts,
+            snapshot: Some(taken.id),
             ..nothing
         })
-    }
-
-    /// The same options, with the place where a directory is shown instead of the directory.
-    fn in_dir(
-        &self,
-        base: LayerId,
-        roots: &[(Ino, HostRow)],
-        options: &HostLandOptions,
-    ) -> Result<HostLandOptions, HostLandError> {
-        let mut options = options.clone();
-        let Some(dir) = &options.dir else {
-            return Ok(options);
-        };
-        // It may be named through links.
-        let real = dir.canonicalize();
-        let real = real.map_err(HostLandError::root(dir))?;
-        let found = roots.iter().find(|(_, row)| known::path(&row.name) == real);
-        let Some((ino, _)) = found else {
-            return Err(HostLandError::OtherDir { dir: dir.clone() });
-        };
-        if roots.len() > 1 && options.only.is_empty() {
-            let at = self.core.bases.shown_at_root(base, *ino)?;
-            options.only.push(at.as_os_str().as_bytes()[1..].to_vec());
-        }
-        Ok(options)
     }
 
     fn order(&self, workspace: WorkspaceId, layer: Option<LayerId>) -> Order {

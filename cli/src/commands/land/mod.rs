@@ -1,57 +1,57 @@
-//! `floe land`.
+//! `floe land`: on workspaces; [`host`] has directories.
+
+mod host;
 
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 
 use clap::Args;
 
+use super::Context;
 use super::diff::names::{from_root, quoted};
-use super::{Context, absolute};
+use crate::client::Client;
 use crate::error::{ApiError, ErrorKind};
 use crate::time;
 use crate::wire;
-use crate::wire::WirePath;
-use crate::wire::records::{Conflicting, Landed, LandedFile, OnHost};
+use crate::wire::records::{Conflicting, Landed, LandedFile};
 
-/// Merge what a workspace changed into what it was forked or made from, or into another workspace
+/// Merge what a workspace changed into the workspace or directory that it was made from
 ///
-/// Three states are compared: where both came from, the workspace, and where it lands. What only one of
-/// them changed is taken as it is, equal changes are one, and text that both changed is merged by lines.
-/// All of it lands, at once where WS is mounted, or nothing: then every conflict is listed with what
-/// both sides did, and the exit status is 4. Landing again lands what was changed since.
-///
-/// Prints the id of the automatic snapshot that keeps the state before: rolling back to it undoes
+/// On a workspace: three states are compared, where both came from, the workspace, and where it lands.
+/// What only one of them changed is taken as it is, equal changes are one, and text that both changed
+/// is merged by lines. All of it lands, at once where WS is mounted, or nothing: then every conflict is
+/// listed with what both sides did, and the exit status is 4. Landing again lands what was changed
+/// since. Prints the id of the automatic snapshot that keeps the state before: rolling back to it undoes
 /// the landing. Refused while something is mounted inside the workspace that is landed on.
 ///
-/// Where WS was made from a directory of the host, or --onto names it, it lands there, also all or
-/// nothing, even if the daemon is killed in the middle. What others changed there since is a conflict,
-/// unless it is the same now; lines are not merged. --undo takes the last such landing back, and then
-/// those before it, as far as the last 8 are kept.
+/// In a directory: a workspace that was made with `ws create --from DIR` lands in DIR. All or nothing,
+/// also if the daemon is killed in the middle. What others have changed there since is a conflict, unless
+/// it is the same now. What was there before the last 8 landings is kept for --undo.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
-  floe land try                            back into what it was forked from
+  floe land try                            back into what it was made from
   floe land try --onto web --dry-run       what would be done
-  floe land web                            into the directory that web was made from
-  floe land try --onto ./app               there, from a fork of web
-  floe land web --undo                     and back
   kept=$(floe land try) && floe rollback web \"$kept\"
                                            there and back
+  floe land web --host --only src          in the directory that `web` was made from
+  floe land web --undo                     and back
 
 Each file is shown with a letter as by `floe diff`; MM is text merged from both sides.
 
-Under --json: an object with workspace, onto, landed (false if there was nothing to do, or a conflict),
-files (path, change, from, merged), conflicts (path, ours, theirs, by: the workspace that landed there
-before), kept and elapsed_us.")]
+Under --json, on a workspace: an object with workspace, onto, landed (false if there was nothing to do,
+or a conflict), files (path, change, from, merged), conflicts (path, ours, theirs, by: the workspace that
+landed there before), kept and elapsed_us. In a directory: workspace, dirs, landed, changes (as of `floe
+diff --json`), added, modified, deleted, metadata and snapshot; with --undo undone and the numbers.")]
 pub(crate) struct Land {
     /// Workspace whose changes are to land
     #[arg(value_name = "WS")]
     workspace: String,
-    /// Workspace to land on, mounted or not, or the directory of the host under WS (`/` or `.` begins
-    /// it) [default: what WS was forked or made from]
-    #[arg(long, value_name = "WS|DIR")]
-    onto: Option<OsString>,
+    /// Workspace to land on, mounted or not [default: the one that WS was forked from]
+    #[arg(long, value_name = "WS", conflicts_with = "host")]
+    onto: Option<String>,
+    /// Land in the directory of the host that WS stands on [default if WS is no fork]
+    #[arg(long)]
+    host: bool,
     /// Only say what would be done
     #[arg(long)]
     dry_run: bool,
@@ -61,7 +61,7 @@ pub(crate) struct Land {
     /// Take text that both sides changed for a conflict
     #[arg(long)]
     no_merge: bool,
-    /// Take the last landing in directories of the host back
+    /// Take the last landing in a directory back
     #[arg(long, conflicts_with_all = ["only", "onto", "no_merge"])]
     undo: bool,
 }
@@ -70,14 +70,30 @@ impl Land {
     /// Carries it out.
     ///
     /// # Errors
-    /// When a workspace does not exist, or there are conflicts.
+    /// When there is nowhere to land, or there are conflicts.
     pub(crate) fn run(&self, context: &Context) -> Result<(), ApiError> {
+        let mut client = context.client()?;
         if self.undo {
-            return self.take_back(context);
+            return self.undo(&mut client, context);
         }
-        let done = context.client()?.call(wire::Land {
+        if self.host || (self.onto.is_none() && self.is_of_host(&mut client)?) {
+            return self.in_directories(&mut client, context);
+        }
+        self.on_workspace(&mut client, context)
+    }
+
+    /// Whether the workspace was made from a directory of the host, and not forked from another.
+    fn is_of_host(&self, client: &mut Client) -> Result<bool, ApiError> {
+        let shown = client.call(wire::ShowWorkspace {
+            name: self.workspace.clone(),
+        })?;
+        Ok(shown.forked_from.is_none() && shown.base.is_some())
+    }
+
+    fn on_workspace(&self, client: &mut Client, context: &Context) -> Result<(), ApiError> {
+        let done = client.call(wire::Land {
             workspace: self.workspace.clone(),
-            onto: self.onto.as_ref().map(target).transpose()?,
+            onto: self.onto.clone(),
             dry_run: self.dry_run,
             only: self.only.iter().map(from_root).collect(),
             no_merge: self.no_merge,
@@ -91,8 +107,7 @@ impl Land {
                     output.text(&done.conflicts.iter().map(clash).collect::<String>())?
                 }
                 (_, _, true) => output.text(&done.files.iter().map(line).collect::<String>())?,
-                (None, ..) if done.dirs.is_empty() => {}
-                (None, ..) => output.text(&done.files.iter().map(line).collect::<String>())?,
+                (None, ..) => {}
                 (Some(kept), ..) => {
                     for file in &done.files {
                         output.note(line(file).trim_end());
@@ -109,43 +124,6 @@ impl Land {
     }
 }
 
-impl Land {
-    fn take_back(&self, context: &Context) -> Result<(), ApiError> {
-        let undone = context.client()?.call(wire::UndoLanding {
-            workspace: self.workspace.clone(),
-            dry_run: self.dry_run,
-        })?;
-        if context.output.json {
-            return context.output.json(&undone);
-        }
-        let OnHost {
-            added,
-            modified,
-            deleted,
-            metadata,
-        } = undone.done;
-        let done = if self.dry_run {
-            "would be taken back"
-        } else {
-            "taken back"
-        };
-        context.output.note(&format!(
-            "{done}: {added} added, {modified} modified, {deleted} deleted, {metadata} with other \
-             metadata"
-        ));
-        Ok(())
-    }
-}
-
-/// A workspace's name as it is, or a directory as an absolute path.
-fn target(onto: &OsString) -> Result<WirePath, ApiError> {
-    let bytes = onto.as_bytes();
-    if !bytes.contains(&b'/') && !bytes.starts_with(b".") {
-        return Ok(WirePath::from_bytes(bytes));
-    }
-    Ok(WirePath::from(&*absolute(Path::new(onto))?))
-}
-
 fn refused(done: &Landed, count: usize) -> ApiError {
     let what = format!(
         "'{}' does not land on '{}': {count} {}; nothing was changed",
@@ -153,10 +131,6 @@ fn refused(done: &Landed, count: usize) -> ApiError {
         done.onto,
         if count == 1 { "conflict" } else { "conflicts" }
     );
-    if !done.dirs.is_empty() {
-        return ApiError::new(ErrorKind::Conflict, what)
-            .hint("make them equal on one of the sides, or leave them out with --only");
-    }
     ApiError::new(ErrorKind::Conflict, what).hint(format!(
         "see what both did with `floe diff {0}` and `floe diff {0}@base {1}`",
         done.workspace, done.onto
@@ -170,9 +144,6 @@ fn summary(done: &Landed, dry_run: bool) -> String {
     let took = time::elapsed(done.elapsed_us);
     if count == 0 {
         return format!("'{workspace}' has nothing to land on '{onto}'");
-    }
-    if !dry_run && !done.dirs.is_empty() {
-        return format!("{count} {files} of '{workspace}' landed in '{onto}' in {took}");
     }
     if dry_run {
         return format!("{count} {files} of '{workspace}' would land on '{onto}'");
@@ -214,6 +185,7 @@ fn clash(conflict: &Conflicting) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::WirePath;
 
     #[test]
     fn a_conflict_names_both_sides_and_who_landed_before() {
