@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
 
-use floe_harness::TestStore;
+use floe_harness::random::Random;
+use floe_harness::{TestStore, long_run};
 use serde_json::Value;
 
 /// What is in a directory, by path.
@@ -249,9 +252,11 @@ fn forks_land_one_after_the_other_unless_they_changed_the_same() {
         let live = store.mount(fork);
         append(&live.join(path), fork);
     }
-    store.ok(["land", "try-1"]);
-    store.ok(["land", "try-2"]);
-    let error = store.fails(4, ["land", "try-3", "--json"]).json_error();
+    store.ok(["land", "try-1", "--host"]);
+    store.ok(["land", "try-2", "--host"]);
+    let error = store
+        .fails(4, ["land", "try-3", "--host", "--json"])
+        .json_error();
     assert_eq!(causes(&error), ["script: modified here, modified there"]);
     assert!(
         fs::read_to_string(dir.join("script"))
@@ -266,7 +271,7 @@ fn forks_land_one_after_the_other_unless_they_changed_the_same() {
     // A fork of what was landed knows of it.
     store.ok(["fork", "try-1", "more"]);
     append(&store.mount("more").join("script"), " more");
-    store.ok(["land", "more"]);
+    store.ok(["land", "more", "--host"]);
     assert!(
         fs::read_to_string(dir.join("script"))
             .unwrap()
@@ -303,16 +308,59 @@ fn several_directories_are_landed_in_together() {
     assert!(one.join("gone").exists() && !two.join("came").exists());
 }
 
+/// The daemon is killed at some instant of a landing or of its undo; the next command starts another.
+#[test]
+fn a_daemon_killed_in_a_landing_leaves_the_directory_before_or_after() {
+    let seed = Random::seed_from_env(11);
+    let mut random = Random::new(seed);
+    let (mut finished, mut undone) = (0, 0);
+    for round in 0..if long_run() { 200 } else { 12 } {
+        let store = TestStore::new();
+        let (live, dir, before) = based(&store);
+        change(&live);
+        for n in 0..20 {
+            fs::write(live.join(format!("new/{n}")), vec![b'x'; 10_000]).unwrap();
+        }
+        let after = copied(&store, &live, "after");
+        let undo = random.one_in(2);
+        if undo {
+            store.ok(["land", "w"]);
+        }
+        let command = if undo {
+            &["land", "w", "--undo"][..]
+        } else {
+            &["land", "w"]
+        };
+        let mut asked = store.command();
+        asked
+            .args(command)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let mut child = asked.spawn().unwrap();
+        std::thread::sleep(Duration::from_micros(random.below(250_000)));
+        store.kill_daemon();
+        // Whether it got an answer is another matter.
+        child.wait().unwrap();
+        store.ok(["daemon", "start"]);
+        if scan(&dir) == scan(&before) {
+            undone += 1;
+        } else {
+            assert_same(&dir, &after);
+            finished += 1;
+        }
+        store.check();
+        eprintln!("seed {seed}, round {round}: {finished} after, {undone} before");
+    }
+}
+
 #[test]
 fn a_workspace_that_stands_on_no_directory_cannot_land_in_one() {
     let store = TestStore::new();
     store.ok(["ws", "create", "w"]);
-    let error = store.run(["land", "w"]);
-    assert!(matches!(error.code, Some(1..=4)), "{error}");
+    store.fails(2, ["land", "w"]);
+    let error = store.fails(2, ["land", "w", "--host"]).errors();
     assert!(
-        error
-            .errors()
-            .contains("'w' does not depend on a directory"),
+        error.contains("'w' does not depend on a directory"),
         "{error}"
     );
     store.fails(3, ["land", "nope"]);

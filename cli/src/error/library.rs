@@ -189,6 +189,8 @@ impl From<HostLandError> for ApiError {
             HostLandError::Outside { .. } => made(ErrorKind::Conflict)
                 .hint("say with --only what is to be landed, or remove it from the workspace"),
             HostLandError::Workspace(inner) => inner.into(),
+            HostLandError::Adopt(AdoptError::NoBase { .. }) => made(ErrorKind::Usage)
+                .hint("say with --onto on which workspace it should land"),
             HostLandError::Adopt(inner) => inner.into(),
             HostLandError::Diff(inner) => inner.into(),
             HostLandError::Snapshot(inner) => inner.into(),

@@ -1,10 +1,13 @@
 //! What each test of landings begins with.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use floe_fs::{HostChange, HostLandError, HostPart, HostPlan, HostReport, Ours, Store, Theirs};
+use floe_fs::{
+    HostChange, HostLandError, HostPart, HostPlan, HostReport, OpenError, Ours, Store, Theirs,
+};
 
 use super::case::{self, Contents};
 use super::common;
@@ -24,7 +27,8 @@ impl Host {
         let dir = tempfile::tempdir().unwrap();
         let (store, root) = (dir.path().join("s"), dir.path().join("root"));
         fs::create_dir(&root).unwrap();
-        let made = common::new_store(&store);
+        Store::init(&store).unwrap();
+        let made = open(&store);
         made.create_workspace(&common::name("w")).unwrap();
         Self {
             _dir: dir,
@@ -40,7 +44,7 @@ impl Host {
     }
 
     pub fn open(&self) -> Arc<Store> {
-        Store::open(&self.store).unwrap()
+        open(&self.store)
     }
 
     pub fn scan(&self) -> Tree {
@@ -80,6 +84,17 @@ impl Host {
         let report = store.check().unwrap();
         assert!(report.is_clean(), "{:?}", report.problems);
     }
+}
+
+/// Opens a store. A child that another test has forked shares the lock until it runs its program.
+fn open(dir: &Path) -> Arc<Store> {
+    for _ in 0..1000 {
+        match Store::open(dir) {
+            Err(OpenError::Locked { .. }) => std::thread::sleep(Duration::from_millis(5)),
+            opened => return opened.unwrap(),
+        }
+    }
+    panic!("{} stays locked", dir.display());
 }
 
 /// The conflicts that something ended with.

@@ -127,7 +127,7 @@ fn killed_everywhere(act: &str, make: impl Fn() -> Host, check: impl Fn(&Host, &
             points += 1;
         }
     }
-    eprintln!("{act}: killed at {points} of {steps} steps");
+    eprintln!("{act}: killed {points} times at {steps} steps");
 }
 
 fn is_whole(host: &Host, before: &Tree, after: &Tree, at: u64) {

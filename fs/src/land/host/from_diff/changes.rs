@@ -136,8 +136,17 @@ impl<'a> Changes<'a> {
         path.to_vec()
     }
 
-    /// Whether an entry says only that a directory above was renamed.
+    /// Whether a path is that of a directory of the host itself, whose mode and owner are the host's
+    /// affair.
+    fn is_root(&self, path: &[u8]) -> bool {
+        path == b"." || self.roots.iter().any(|root| root.at == path)
+    }
+
+    /// Whether an entry says only that a directory above was renamed, or nothing that lands.
     pub(super) fn is_implied(&self, entry: &DiffEntry) -> bool {
+        if self.is_root(&entry.path) {
+            return true;
+        }
         !entry.contents
             && !entry.metadata
             && entry
@@ -148,9 +157,7 @@ impl<'a> Changes<'a> {
 
     /// Adds what an entry says.
     pub(super) fn add(&mut self, entry: &DiffEntry) -> Result<(), HostLandError> {
-        // The root's own mode and owner are the host's affair, and a name of it has no directory.
-        let is_root = |path: &[u8]| path == b"." || self.roots.iter().any(|root| root.at == path);
-        if is_root(&entry.path) {
+        if self.is_root(&entry.path) {
             return Ok(());
         }
         if let Some(old) = &entry.old {

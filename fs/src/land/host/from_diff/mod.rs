@@ -42,6 +42,18 @@ pub struct HostLanded {
     pub snapshot: Option<SnapshotId>,
 }
 
+/// A landing in words, for the log.
+fn told(landed: &HostLanded) -> String {
+    let dirs: Vec<_> = landed
+        .dirs
+        .iter()
+        .map(|dir| dir.display().to_string())
+        .collect();
+    let count = landed.entries.len();
+    let files = if count == 1 { "file" } else { "files" };
+    format!("{count} {files}, in {}", dirs.join(", "))
+}
+
 /// A plan and what it was made from.
 struct Planned {
     entries: Vec<DiffEntry>,
@@ -109,7 +121,10 @@ impl Store {
         } else {
             planned.since
         };
-        let order = self.order(info.id, (layer != base).then_some(layer));
+        let order = Order {
+            message: Some(told(&nothing)),
+            ..self.order(info.id, (layer != base).then_some(layer))
+        };
         let report = run::land(&self.core, &order, &planned.plan, &ViewSource(&view), false)?;
         Ok(HostLanded {
             entries: planned.entries,
