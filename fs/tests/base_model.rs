@@ -7,12 +7,15 @@
 mod common;
 
 mod base_model {
+    pub mod end;
     pub mod host;
     pub mod run;
     pub mod state;
+    pub mod step;
 }
 
-use base_model::run::{Step, World, steps};
+use base_model::run::World;
+use base_model::step::{Step, steps};
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 
 /// About 15 seconds in the development profile.

@@ -100,7 +100,9 @@ impl Land {
                     output.line(kept)?;
                 }
             }
-            output.note(&summary(&done, self.dry_run));
+            if done.conflicts.is_empty() {
+                output.note(&summary(&done, self.dry_run));
+            }
         }
         match done.conflicts.len() {
             0 => Ok(()),

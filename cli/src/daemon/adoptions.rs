@@ -28,11 +28,14 @@ pub(crate) struct Adoption {
     changed: Condvar,
 }
 
+/// An adoption and its thread.
+type Running = (Arc<Adoption>, JoinHandle<()>);
+
 /// Every adoption of a store.
 pub(crate) struct Adoptions {
     store: Arc<Store>,
     stop: Arc<AtomicBool>,
-    running: Mutex<HashMap<LayerId, (Arc<Adoption>, JoinHandle<()>)>>,
+    running: Mutex<HashMap<LayerId, Running>>,
 }
 
 impl Adoptions {

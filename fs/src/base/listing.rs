@@ -127,8 +127,11 @@ fn as_path(name: &[u8]) -> &Path {
     Path::new(std::ffi::OsStr::from_bytes(name))
 }
 
-/// Names in a directory, with their kinds where the file system tells.
-fn names(fd: &OwnedFd) -> Result<Vec<(Vec<u8>, Option<FileKind>)>, Errno> {
+/// A name in a directory, with its kind where the file system tells.
+type Listed = (Vec<u8>, Option<FileKind>);
+
+/// Names in a directory.
+fn names(fd: &OwnedFd) -> Result<Vec<Listed>, Errno> {
     let mut names = Vec::new();
     for entry in Dir::read_from(fd)? {
         let entry = entry?;

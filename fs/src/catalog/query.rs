@@ -13,7 +13,7 @@ use crate::change::{ContentKind, EntryRow, InodeRow, Name, Version};
 use crate::id::{Ino, LayerId, ObjectId, WorkspaceId};
 use crate::layers::Lineage;
 
-/// One extent row, newest layer first in [`Catalog::extents`].
+/// One extent row, newest layer first in [`Queries::extents`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ExtentRow {
     pub(crate) layer: LayerId,

@@ -9,79 +9,31 @@ use floe_fs::attr::FileKind;
 use floe_fs::dispatch::{Dispatch, Errno, OpError, RenameFlags, SetAttr, Write};
 use floe_fs::id::{Ino, SnapshotId};
 use floe_fs::{BaseDir, ForkSource, SnapshotOptions, Store, View};
-use proptest::prelude::*;
 
 use super::host::{Host, HostKind};
 use super::state::{Access, Base, Changed, Id, ROOT, State};
+use super::step::{NAMES, Pick, SIZES, Step};
 use crate::common::{ROOT_USER, make, name, new_store};
 
-pub const NAMES: [&str; 4] = ["a", "b", "c", "d"];
-/// Small enough for the catalog, for one object, and too large to be copied up whole.
-const SIZES: [usize; 5] = [0, 10, 9_000, 80_000, 300_000];
-
-type Pick = u16;
-
-#[derive(Clone, Debug)]
-pub enum Step {
-    HostMake(Pick, u8, u8, u8),
-    HostWrite(Pick, u8, u8),
-    HostRemove(Pick),
-    HostRename(Pick, Pick, u8),
-    HostLink(Pick, Pick, u8),
-    List(u8, Pick),
-    Read(u8, Pick),
-    Write(u8, Pick, u16, u8),
-    Truncate(u8, Pick, u8),
-    Make(u8, Pick, u8, bool),
-    Remove(u8, Pick),
-    Rename(u8, Pick, Pick, u8),
-    Link(u8, Pick, Pick, u8),
-    Snapshot(u8),
-    Fork(u8),
-    Adopt,
-    Compare(u8),
-}
-
-pub fn steps() -> impl Strategy<Value = Vec<Step>> {
-    use Step as S;
-    let step = prop_oneof![
-        4 => any::<(Pick, u8, u8, u8)>().prop_map(|(a, b, c, d)| S::HostMake(a, b, c, d)),
-        2 => any::<(Pick, u8, u8)>().prop_map(|(a, b, c)| S::HostWrite(a, b, c)),
-        2 => any::<Pick>().prop_map(S::HostRemove),
-        2 => any::<(Pick, Pick, u8)>().prop_map(|(a, b, c)| S::HostRename(a, b, c)),
-        2 => any::<(Pick, Pick, u8)>().prop_map(|(a, b, c)| S::HostLink(a, b, c)),
-        4 => any::<(u8, Pick)>().prop_map(|(a, b)| S::List(a, b)),
-        4 => any::<(u8, Pick)>().prop_map(|(a, b)| S::Read(a, b)),
-        4 => any::<(u8, Pick, u16, u8)>().prop_map(|(a, b, c, d)| S::Write(a, b, c, d)),
-        2 => any::<(u8, Pick, u8)>().prop_map(|(a, b, c)| S::Truncate(a, b, c)),
-        3 => any::<(u8, Pick, u8, bool)>().prop_map(|(a, b, c, d)| S::Make(a, b, c, d)),
-        3 => any::<(u8, Pick)>().prop_map(|(a, b)| S::Remove(a, b)),
-        3 => any::<(u8, Pick, Pick, u8)>().prop_map(|(a, b, c, d)| S::Rename(a, b, c, d)),
-        2 => any::<(u8, Pick, Pick, u8)>().prop_map(|(a, b, c, d)| S::Link(a, b, c, d)),
-        1 => any::<u8>().prop_map(S::Snapshot),
-        1 => any::<u8>().prop_map(S::Fork),
-        1 => Just(S::Adopt),
-        1 => any::<u8>().prop_map(S::Compare),
-    ];
-    proptest::collection::vec(step, 1..60)
-}
-
 /// A state and the view that shows it.
-struct Shown {
-    state: State,
-    view: Arc<View>,
+pub struct Shown {
+    pub state: State,
+    pub view: Arc<View>,
     /// None for a snapshot.
-    workspace: Option<String>,
+    pub workspace: Option<String>,
 }
+
+/// A directory, its inode, a name that is free in it, and its path.
+type FreePlace = (Id, Ino, String, Vec<String>);
 
 pub struct World {
-    host: Host,
-    base: Base,
-    shown: Vec<Shown>,
-    store: Option<Arc<Store>>,
+    pub host: Host,
+    pub base: Base,
+    pub shown: Vec<Shown>,
+    pub store: Option<Arc<Store>>,
     /// What the engine calls things.
     inos: BTreeMap<Id, Ino>,
-    path: PathBuf,
+    pub path: PathBuf,
     _dir: tempfile::TempDir,
 }
 
@@ -100,6 +52,7 @@ macro_rules! ensure {
         }
     };
 }
+pub(super) use ensure;
 
 impl World {
     pub fn new() -> Self {
@@ -140,7 +93,7 @@ impl World {
         }
     }
 
-    fn store(&self) -> &Arc<Store> {
+    pub fn store(&self) -> &Arc<Store> {
         self.store.as_ref().unwrap()
     }
 
@@ -174,7 +127,6 @@ impl World {
         Ok(ino)
     }
 
-    #[expect(clippy::too_many_lines, reason = "one arm a step")]
     pub fn step(&mut self, step: &Step) -> Result<(), String> {
         match *step {
             Step::HostMake(dir, name, kind, size) => {
@@ -285,7 +237,7 @@ impl World {
         });
     }
 
-    fn list(&mut self, at: usize, path: &[String], id: Id) -> Result<(), String> {
+    pub fn list(&mut self, at: usize, path: &[String], id: Id) -> Result<(), String> {
         let ino = self.ino(at, path, id)?;
         let expected = self.shown[at].state.entries(&mut self.base, &self.host, id);
         let mut found = BTreeSet::new();
@@ -307,7 +259,7 @@ impl World {
         }
     }
 
-    fn read(&mut self, at: usize, path: &[String], id: Id) -> Result<(), String> {
+    pub fn read(&mut self, at: usize, path: &[String], id: Id) -> Result<(), String> {
         let ino = self.ino(at, path, id)?;
         let shown = &self.shown[at];
         let attr = shown.view.getattr(ino).map_err(|error| error.to_string())?;
@@ -423,12 +375,7 @@ impl World {
     }
 
     /// A directory to put a name in that is not taken; none if the host has to be asked and says no.
-    fn free_place(
-        &mut self,
-        at: usize,
-        dir: Pick,
-        name: u8,
-    ) -> Result<Option<(Id, Ino, String, Vec<String>)>, String> {
+    fn free_place(&mut self, at: usize, dir: Pick, name: u8) -> Result<Option<FreePlace>, String> {
         let Some((path, id)) = self.pick(at, "d", dir) else {
             return Ok(None);
         };
@@ -604,65 +551,5 @@ impl World {
                 access
             }
         }
-    }
-
-    /// Looks at everything in one view.
-    fn compare(&mut self, at: usize) -> Result<(), String> {
-        let mut todo: Vec<(Vec<String>, Id)> = vec![(Vec::new(), ROOT)];
-        while let Some((path, id)) = todo.pop() {
-            if self.shown[at].state.kind(&self.base, id) != 'd' {
-                self.read(at, &path, id)?;
-                continue;
-            }
-            self.list(at, &path, id)?;
-            let entries = self.shown[at].state.entries(&mut self.base, &self.host, id);
-            for (name, id) in entries.unwrap_or_default() {
-                let mut path = path.clone();
-                path.push(name);
-                todo.push((path, id));
-            }
-        }
-        Ok(())
-    }
-
-    pub fn compare_all(&mut self) -> Result<(), String> {
-        (0..self.shown.len()).try_for_each(|at| self.compare(at))
-    }
-
-    pub fn check(&self) -> Result<(), String> {
-        let report = self.store().check().map_err(|error| error.to_string())?;
-        ensure!(report.is_clean(), "{:?}", report.problems);
-        Ok(())
-    }
-
-    pub fn reopen(&mut self) -> Result<(), String> {
-        let snapshots: Vec<_> = self.shown.iter().map(|s| s.view.target().clone()).collect();
-        let states: Vec<_> = std::mem::take(&mut self.shown);
-        let store = self.store.take().unwrap();
-        let kept: Vec<_> = states
-            .into_iter()
-            .map(|s| (s.state, s.workspace, s.view))
-            .collect();
-        let mut again = Vec::new();
-        for (state, workspace, view) in kept {
-            store.close_view(&view);
-            again.push((state, workspace));
-        }
-        drop(store);
-        let store = Store::open(&self.path).map_err(|error| error.to_string())?;
-        for ((state, workspace), target) in again.into_iter().zip(snapshots) {
-            let view = match (&workspace, target) {
-                (Some(workspace), _) => store.open_live(workspace).unwrap(),
-                (None, floe_fs::ViewTarget::Frozen(id)) => store.open_frozen(&id).unwrap(),
-                (None, other) => return Err(format!("{other:?} is no snapshot")),
-            };
-            self.shown.push(Shown {
-                state,
-                view,
-                workspace,
-            });
-        }
-        self.store = Some(store);
-        Ok(())
     }
 }

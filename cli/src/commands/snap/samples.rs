@@ -32,6 +32,5 @@ pub(super) fn workspace(name: &str, parent: Option<&str>) -> Workspace {
         forked_from: None,
         base: None,
         parent: parent.map(str::to_owned),
-        base: None,
     }
 }
