@@ -20,6 +20,7 @@ use crate::core::Core;
 use crate::dispatch::OpError;
 use crate::engine::FILE_NAME_MAX;
 use crate::id::{Ino, LayerId};
+use crate::land::host::STAGING;
 
 /// Rows in one transaction: others are not kept waiting for the writer for long.
 const BATCH: usize = 512;
@@ -139,7 +140,7 @@ fn names(fd: &OwnedFd) -> Result<Vec<Listed>, Errno> {
         if name.len() > FILE_NAME_MAX {
             // Some file systems have longer ones than Linux lets anybody look up.
             tracing::warn!(name = %name.escape_ascii(), "a name is too long to be taken in");
-        } else if name != b"." && name != b".." {
+        } else if name != b"." && name != b".." && !name.starts_with(STAGING.as_bytes()) {
             let kind = FileKind::from_mode(entry.file_type().as_raw_mode());
             names.push((name.to_vec(), kind));
         }

@@ -41,6 +41,9 @@ use crate::dispatch::OpError;
 use crate::id::LayerId;
 use crate::store::{AdoptError, SnapshotError, Store, WorkspaceError};
 
+/// What the names of staging directories begin with. They are there for a moment, and nobody's.
+pub(crate) const STAGING: &str = ".floe-land-";
+
 /// What is to change below directories of the host.
 #[derive(Clone, Debug, Default)]
 pub struct HostPlan {

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::STAGING;
 use super::apply::{self, Stop};
 use super::check::Check;
 use super::guard::Guard;
@@ -206,7 +207,7 @@ fn begin(core: &Core, order: &Order, opened: &[(Root, Steps)]) -> Result<Landing
         parts.push(Part {
             root: Bytes(root.path.as_os_str().as_bytes().to_vec()),
             seen: root.seen().map_err(failed)?,
-            staging: format!(".floe-land-{random:016x}"),
+            staging: format!("{STAGING}{random:016x}"),
             takes: Vec::new(),
             swaps: Vec::new(),
             puts: Vec::new(),
