@@ -381,3 +381,92 @@ fn a_workspace_that_stands_on_no_directory_cannot_land_in_one() {
     store.fails(3, ["land", "nope"]);
     store.fails(3, ["land", "w", "--undo"]);
 }
+
+/// A landing of single paths was once taken for known to every workspace on the same base: the next
+/// one overwrote what it had landed.
+#[test]
+fn single_paths_of_one_fork_are_not_overwritten_by_another() {
+    let store = TestStore::new();
+    let dir = store.base().join("app");
+    fs::create_dir(&dir).unwrap();
+    fs::write(dir.join("f"), "first\n").unwrap();
+    let onto = dir.to_str().unwrap();
+    store.ok(["ws", "create", "web", "--from", onto]);
+    store.ok(["fork", "web", "try", "--count", "2"]);
+    for (name, text) in [("try-1", "one\n"), ("try-2", "two, longer\n")] {
+        let live = store.mount(name);
+        fs::write(live.join("f"), text).unwrap();
+        store.umount(&live);
+    }
+    store.ok(["land", "try-1", "--onto", onto, "--only", "f"]);
+    let refused = store.fails(4, ["land", "try-2", "--onto", onto]);
+    assert!(refused.errors().contains("nothing was changed") || refused.code == Some(4));
+    assert_eq!(fs::read(dir.join("f")).unwrap(), b"one\n");
+}
+
+/// What was landed by itself is compared with its own landing, not with the one before.
+#[test]
+fn single_paths_that_were_landed_and_changed_back_are_landed_again() {
+    let store = TestStore::new();
+    let dir = store.base().join("app");
+    fs::create_dir(&dir).unwrap();
+    fs::write(dir.join("f"), "first\n").unwrap();
+    store.ok(["ws", "create", "w", "--from", dir.to_str().unwrap()]);
+    let live = store.mount("w");
+    fs::write(live.join("f"), "changed\n").unwrap();
+    fs::write(live.join("new"), "new\n").unwrap();
+    store.ok(["land", "w", "--only", "f", "--only", "new"]);
+    fs::write(live.join("f"), "first\n").unwrap();
+    fs::remove_file(live.join("new")).unwrap();
+    store.ok(["land", "w"]);
+    assert_eq!(fs::read(dir.join("f")).unwrap(), b"first\n");
+    assert!(!dir.join("new").exists());
+}
+
+#[test]
+fn a_file_that_was_landed_can_make_way_for_another_and_move_with_its_directory() {
+    let store = TestStore::new();
+    let dir = store.base().join("app");
+    fs::create_dir_all(dir.join("d")).unwrap();
+    fs::write(dir.join("d/f"), "first\n").unwrap();
+    store.ok(["ws", "create", "w", "--from", dir.to_str().unwrap()]);
+    let live = store.mount("w");
+    fs::write(live.join("d/f"), "second\n").unwrap();
+    store.ok(["land", "w"]);
+    fs::rename(live.join("d/f"), live.join("d/f.bak")).unwrap();
+    fs::write(live.join("d/f"), "third\n").unwrap();
+    store.ok(["land", "w"]);
+    assert_eq!(fs::read(dir.join("d/f.bak")).unwrap(), b"second\n");
+    assert_eq!(fs::read(dir.join("d/f")).unwrap(), b"third\n");
+    fs::rename(live.join("d"), live.join("e")).unwrap();
+    store.ok(["land", "w"]);
+    fs::write(live.join("e/f"), "fourth\n").unwrap();
+    store.ok(["land", "w"]);
+    assert_eq!(fs::read(dir.join("e/f")).unwrap(), b"fourth\n");
+    assert!(!dir.join("d").exists());
+}
+
+/// A directory that both sides made is entered; what is in it is looked at before anything is done.
+#[test]
+fn what_both_sides_made_in_a_new_directory_is_a_conflict_unless_it_is_equal() {
+    let store = TestStore::new();
+    let dir = store.base().join("app");
+    fs::create_dir(&dir).unwrap();
+    store.ok(["ws", "create", "w", "--from", dir.to_str().unwrap()]);
+    let live = store.mount("w");
+    assert_eq!(fs::read_dir(&live).unwrap().count(), 0);
+    for root in [&live, &dir] {
+        fs::create_dir(root.join("d")).unwrap();
+        fs::write(root.join("d/f"), "same\n").unwrap();
+    }
+    fs::write(live.join("d/mine"), "mine\n").unwrap();
+    fs::write(dir.join("d/g"), "theirs\n").unwrap();
+    fs::write(live.join("d/g"), "ours, longer\n").unwrap();
+    store.fails(4, ["land", "w"]);
+    assert!(!dir.join("d/mine").exists());
+    assert_eq!(fs::read(dir.join("d/g")).unwrap(), b"theirs\n");
+    fs::remove_file(live.join("d/g")).unwrap();
+    store.ok(["land", "w"]);
+    assert_eq!(fs::read(dir.join("d/mine")).unwrap(), b"mine\n");
+    assert_eq!(fs::read(dir.join("d/g")).unwrap(), b"theirs\n");
+}

@@ -115,6 +115,7 @@ impl Check<'_> {
                 Some(found) => {
                     if self.is_wanted(steps, path, path, &found)? {
                         self.leave_out(steps, path, &swap.with);
+                        steps.not_new(path, found);
                         continue;
                     }
                     conflicts.push(self.conflict(path, Ours::Modified, Theirs::Modified));
@@ -147,6 +148,7 @@ impl Check<'_> {
                 } else if let Some(found) = self.look(&place)? {
                     if put.is.is_none() && self.is_wanted(steps, path, &place, &found)? {
                         self.leave_out(steps, path, &put.from);
+                        steps.not_new(path, found);
                         continue;
                     }
                     conflicts.push(self.conflict(path, ours, Theirs::Added));

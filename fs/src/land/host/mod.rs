@@ -22,9 +22,11 @@ mod stage;
 mod steps;
 mod undo;
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::io;
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
@@ -33,6 +35,7 @@ pub use from_diff::{HostLandOptions, HostLanded};
 pub use guard::Guard;
 pub use meta::Meta;
 pub(crate) use run::{Order, recover};
+pub(crate) use steps::Kind;
 
 use crate::attr::FileKind;
 use crate::catalog::CatalogError;
@@ -401,6 +404,8 @@ impl Store {
         let order = Order {
             workspace: self.workspace(workspace)?.id,
             layer: None,
+            from: None,
+            kind: Kind::Part,
             undoes: None,
             message: None,
         };
@@ -439,13 +444,24 @@ impl Store {
     ) -> Result<HostReport, HostLandError> {
         let workspace = self.workspace(workspace)?.id;
         let _one = self.core.landing.lock();
-        run::settle(&self.core, &[])?;
+        // One that waits in the same directories is in the way.
+        let waits = undo::done(&self.core, workspace)?;
+        let of_last = waits.iter().rev().find(|one| one.state == run::state::DONE);
+        let roots = of_last.map_or(Vec::new(), |one| {
+            let parts = one.plan.parts.iter();
+            parts
+                .map(|part| PathBuf::from(OsStr::from_bytes(&part.root.0)))
+                .collect()
+        });
+        run::settle(&self.core, &roots)?;
         let all = undo::done(&self.core, workspace)?;
         let last = all.iter().rev().find(|one| one.state == run::state::DONE);
         let last = last.ok_or(HostLandError::NothingToUndo)?;
         let order = Order {
             workspace,
             layer: undo::layer_before(&all, last.id).map(LayerId),
+            from: last.plan.from.map(LayerId),
+            kind: Kind::Undo,
             undoes: Some(last.id),
             message: None,
         };

@@ -9,7 +9,7 @@ use super::guard::Guard;
 use super::keep::{self, Kept};
 use super::root::Root;
 use super::stage;
-use super::steps::{Bytes, Part, Plan, Steps, VERSION};
+use super::steps::{Bytes, Kind, Part, Plan, Steps, VERSION};
 use super::{HostLandError, HostPlan, HostReport, Source};
 use crate::catalog::HostLandingRecord;
 use crate::change::{Change, EventRow, Row};
@@ -33,8 +33,12 @@ pub(super) mod state {
 pub(crate) struct Order {
     /// Whose changes.
     pub(crate) workspace: WorkspaceId,
-    /// The frozen layer with them.
+    /// The frozen layer whose state the directories have afterwards, but for single paths.
     pub(crate) layer: Option<LayerId>,
+    /// The frozen layer that what is landed is of.
+    pub(crate) from: Option<LayerId>,
+    /// How much it is.
+    pub(crate) kind: Kind,
     /// The landing that is undone by this one.
     pub(crate) undoes: Option<u64>,
     /// What is remembered of it, in words.
@@ -170,6 +174,7 @@ pub(super) fn land(
         part.swaps = steps.swaps;
         part.puts = steps.puts;
         part.metas = steps.metas;
+        part.landed = steps.already;
     }
     let journaled = landing
         .row(state::APPLYING, true)
@@ -222,6 +227,8 @@ fn begin(core: &Core, order: &Order, opened: &[(Root, Steps)]) -> Result<Landing
         plan: Plan {
             version: VERSION,
             layer: order.layer.map(|layer| layer.0),
+            from: order.from.map(|layer| layer.0),
+            kind: order.kind,
             undoes: order.undoes,
             parts,
         },

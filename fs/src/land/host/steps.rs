@@ -50,8 +50,22 @@ impl From<Bytes> for Written {
 pub(super) struct Plan {
     pub(super) version: u32,
     pub(super) layer: Option<u64>,
+    pub(super) from: Option<u64>,
+    pub(super) kind: Kind,
     pub(super) undoes: Option<u64>,
     pub(super) parts: Vec<Part>,
+}
+
+/// How much a landing brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Kind {
+    /// Everything that differed.
+    Whole,
+    /// Some paths.
+    Part,
+    /// What was there before another.
+    Undo,
 }
 
 /// What is done below one root.
@@ -162,6 +176,8 @@ pub(super) struct Steps {
     /// What was seen where metadata is to be set, in the order of `metas`.
     pub(super) meta_was: Vec<Option<Guard>>,
     pub(super) staged: Vec<Staged>,
+    /// What needs no step, as it is there already.
+    pub(super) already: Vec<Landed>,
     /// By their new path, the old one of everything that is moved.
     moves: BTreeMap<Vec<u8>, Vec<u8>>,
     /// The old paths of these.
@@ -376,6 +392,15 @@ impl Steps {
         }
         let name = &path[dir.len() + 1..];
         Some(joined(&self.origin(dir)?, name))
+    }
+
+    /// What was to come to a path is there already.
+    pub(super) fn not_new(&mut self, path: &[u8], found: Guard) {
+        self.new.remove(path);
+        self.already.push(Landed {
+            path: Bytes(path.to_vec()),
+            is: Some(found),
+        });
     }
 
     /// Whether what is at a path now is taken away or replaced.

@@ -6,7 +6,7 @@ use super::guard::Guard;
 use super::keep;
 use super::meta::Meta;
 use super::run::{Landing, state};
-use super::steps::{Bytes, Landed, Part};
+use super::steps::{Bytes, Kind, Landed, Part};
 use super::{HostChange, HostLandError, HostPart, HostPlan, NewKind, NewThing};
 use crate::change::{Change, Row};
 use crate::core::Core;
@@ -252,6 +252,10 @@ fn merge(landings: &[Landing], change: &mut Change) -> Result<(), HostLandError>
     let Some(last) = rest.last() else {
         return Ok(());
     };
+    // Only what a whole landing covered is told by it; single paths and what was taken back are not.
+    if last.plan.kind != Kind::Whole {
+        return Ok(());
+    }
     let mut merged = last.clone();
     let mut left: BTreeMap<Bytes, (Part, BTreeMap<Bytes, Option<Guard>>)> = BTreeMap::new();
     for landing in &landings[..count] {

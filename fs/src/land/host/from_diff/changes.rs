@@ -228,24 +228,6 @@ impl<'a> Changes<'a> {
 
     fn put(&mut self, path: &[u8], new: &FileVersion) -> Result<(), HostLandError> {
         let place = self.place(path)?;
-        let root = &self.roots[place.root].dir;
-        let is_directory = new.attr.kind == FileKind::Directory;
-        let removed = |change: &HostChange| matches!(change, HostChange::Remove { path, .. } if *path == place.path);
-        if !is_directory
-            && let Some(Some(left)) = self.known.left(root, &place.path)
-            && !self.roots[place.root]
-                .changes
-                .iter()
-                .rev()
-                .take(1)
-                .any(removed)
-        {
-            // A part of the changes was landed before, this one with it.
-            let (path, was) = (place.path.clone(), left);
-            self.roots[place.root]
-                .changes
-                .push(HostChange::Remove { path, was });
-        }
         let meta = self.meta(new)?;
         let first = self.named.get(&(new.ino, place.root)).cloned();
         let kind = match (new.attr.kind, first) {
@@ -318,20 +300,12 @@ impl<'a> Changes<'a> {
             self.remove(before, old)?;
             return self.put(&entry.path, new);
         }
-        let root = self.roots[from.root].dir.clone();
-        let mut was = self.expected(&from, old)?;
-        match (
-            self.known.left(&root, &from.path),
-            self.known.left(&root, &to.path),
-        ) {
-            // A part of the changes was landed before, this one with it.
-            (Some(None), Some(Some(left))) => was = left,
-            _ => self.roots[from.root].changes.push(HostChange::Move {
-                from: from.path,
-                to: to.path.clone(),
-                was,
-            }),
-        }
+        let was = self.expected(&from, old)?;
+        self.roots[from.root].changes.push(HostChange::Move {
+            from: from.path,
+            to: to.path.clone(),
+            was,
+        });
         if entry.metadata && new.attr.kind != FileKind::Symlink {
             let (meta, path) = (self.meta(new)?, to.path);
             self.roots[from.root]

@@ -8,15 +8,23 @@ use std::path::PathBuf;
 use super::super::HostLandError;
 use super::super::guard::Guard;
 use super::super::run::{Landing, state};
+use super::super::steps::{Kind, Part};
 use crate::core::Core;
 use crate::id::{LayerId, WorkspaceId};
 
+/// A root and a path below it.
+type At = (Vec<u8>, Vec<u8>);
+
 /// What is expected at paths that were landed before.
 pub(super) struct Known {
-    /// The layer whose state the directories have, as far as the workspace knows.
+    /// The layer whose state the directories have, as far as the workspace knows, but for `partly`.
     pub(super) since: LayerId,
-    /// By root and path: what was left there, if anything.
-    left: HashMap<(Vec<u8>, Vec<u8>), Option<Guard>>,
+    /// Paths that were landed by themselves since, and the layer whose state they have.
+    pub(super) partly: HashMap<At, LayerId>,
+    /// Roots, and from where to where in them something was moved by itself since.
+    pub(super) moves: Vec<(Vec<u8>, Vec<u8>, Vec<u8>)>,
+    /// What was left there, if anything.
+    left: HashMap<At, Option<Guard>>,
 }
 
 /// A path as it is in the catalog.
@@ -36,6 +44,8 @@ impl Known {
         let lineage = core.layers.lineage(layer);
         let mut known = Self {
             since: base,
+            partly: HashMap::new(),
+            moves: Vec::new(),
             left: HashMap::new(),
         };
         for record in core.catalog.host_landings()? {
@@ -43,27 +53,68 @@ impl Known {
                 continue;
             }
             let landing = Landing::parse(&record)?;
-            let landed = landing.plan.layer.map_or(base, LayerId);
-            let is_of_this_base = core
-                .layers
-                .lineage(landed)
-                .is_some_and(|landed| landed.base() == base);
-            let is_known = landing.workspace == workspace
-                || lineage
-                    .as_ref()
-                    .is_some_and(|lineage| lineage.contains(landed));
-            if !(is_of_this_base && is_known) {
+            let from = landing.plan.from.map(LayerId);
+            let is_of_this_base = from.is_none_or(|from| {
+                let of = core.layers.lineage(from);
+                of.is_some_and(|of| of.base() == base)
+            });
+            let is_above = from.is_some_and(|from| {
+                let lineage = lineage.as_ref();
+                lineage.is_some_and(|lineage| lineage.contains(from))
+            });
+            if !is_of_this_base || (landing.workspace != workspace && !is_above) {
                 continue;
             }
-            known.since = landed;
-            for part in &landing.plan.parts {
-                for left in part.after() {
-                    let at = (part.root.0.clone(), left.path.0);
-                    known.left.insert(at, left.is);
-                }
-            }
+            known.add(&landing, base);
         }
         Ok(known)
+    }
+
+    fn add(&mut self, landing: &Landing, base: LayerId) {
+        let plan = &landing.plan;
+        match plan.kind {
+            Kind::Whole => {
+                self.since = plan.layer.map_or(base, LayerId);
+                self.partly.clear();
+                self.moves.clear();
+            }
+            Kind::Undo => self.since = plan.layer.map_or(base, LayerId),
+            Kind::Part => {}
+        }
+        for part in &plan.parts {
+            self.moved(part, plan.kind);
+            for left in part.after() {
+                let at = (part.root.0.clone(), left.path.0);
+                if let (Kind::Part, Some(from)) = (plan.kind, plan.from) {
+                    self.partly.insert(at.clone(), LayerId(from));
+                }
+                self.left.insert(at, left.is);
+            }
+        }
+    }
+
+    /// What is in a directory that was moved went with it.
+    fn moved(&mut self, part: &Part, kind: Kind) {
+        for take in part.takes.iter().filter(|take| take.stays) {
+            let Some(put) = part.puts.iter().find(|put| put.from == take.to) else {
+                continue;
+            };
+            let (from, to) = (&take.path.0, &put.path.0);
+            if kind == Kind::Part {
+                let (root, from, to) = (part.root.0.clone(), from.clone(), to.clone());
+                self.moves.push((root, from, to));
+            }
+            let moves = |at: &At| {
+                let rest = at.1.strip_prefix(&from[..])?;
+                (at.0 == part.root.0 && rest.first() == Some(&b'/'))
+                    .then(|| (at.0.clone(), [&to[..], rest].concat()))
+            };
+            let new = |at: &At| moves(at).unwrap_or_else(|| at.clone());
+            let left = self.left.iter().map(|(at, left)| (new(at), *left));
+            self.left = left.collect();
+            let partly = self.partly.iter().map(|(at, of)| (new(at), *of));
+            self.partly = partly.collect();
+        }
     }
 
     /// What was left at a path; `None` if no landing was there, `Some(None)` if it took away what

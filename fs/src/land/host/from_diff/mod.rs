@@ -7,17 +7,19 @@
 
 mod changes;
 mod known;
+mod since;
 mod source;
 
+use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use self::changes::Changes;
 use self::known::Known;
 use self::source::ViewSource;
-use super::{HostConflict, HostLandError, HostPlan, HostReport, Order, run};
+use super::{HostConflict, HostLandError, HostPlan, HostReport, Kind, Order, run};
 use crate::change::HostRow;
-use crate::diff::{DiffEntry, DiffOptions, FileChange};
+use crate::diff::{DiffEntry, FileChange};
 use crate::engine::{View, ViewTarget};
 use crate::id::{Ino, LayerId, SnapshotId, WorkspaceId};
 use crate::store::{SnapshotOptions, Store};
@@ -141,6 +143,12 @@ impl Store {
         };
         let order = Order {
             message: Some(told(&nothing)),
+            from: Some(taken.layer),
+            kind: if options.only.is_empty() {
+                Kind::Whole
+            } else {
+                Kind::Part
+            },
             ..self.order(info.id, (layer != base).then_some(layer))
         };
         let landed = run::land(&self.core, &order, &planned.plan, &ViewSource(&view), false);
@@ -172,9 +180,19 @@ impl Store {
         let Some((ino, _)) = found else {
             return Err(HostLandError::OtherDir { dir: dir.clone() });
         };
-        if roots.len() > 1 && options.only.is_empty() {
+        if roots.len() > 1 {
             let at = self.core.bases.shown_at_root(base, *ino)?;
-            options.only.push(at.as_os_str().as_bytes()[1..].to_vec());
+            let at = &at.as_os_str().as_bytes()[1..];
+            let inside = |only: &Vec<u8>| {
+                let rest = only.strip_prefix(at);
+                rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+            };
+            if !options.only.iter().all(inside) {
+                return Err(HostLandError::OtherDir { dir: dir.clone() });
+            }
+            if options.only.is_empty() {
+                options.only.push(at.to_vec());
+            }
         }
         Ok(options)
     }
@@ -183,6 +201,8 @@ impl Store {
         Order {
             workspace,
             layer,
+            from: None,
+            kind: Kind::Part,
             undoes: None,
             message: None,
         }
@@ -196,11 +216,13 @@ impl Store {
         only: &[Vec<u8>],
     ) -> Result<Planned, HostLandError> {
         let known = Known::new(&self.core, workspace, base, layer)?;
-        let options = DiffOptions {
-            paths: only.to_vec(),
-            each_file: true,
-        };
-        let entries = self.diff_layers(known.since, layer, &options)?;
+        let mut places = HashMap::new();
+        for (ino, row) in self.core.catalog.host_roots(base)? {
+            let at = self.core.bases.shown_at_root(base, ino)?;
+            places.insert(row.name.to_vec(), at.as_os_str().as_bytes()[1..].to_vec());
+        }
+        let partly = since::partly(&known, &places);
+        let entries = since::differences(self, known.since, &partly, layer, only)?;
         let mut changes = Changes::new(&self.core, &known, base, layer)?;
         for entry in &entries {
             if entry.change == FileChange::Renamed {
