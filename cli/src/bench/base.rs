@@ -135,7 +135,7 @@ fn look(lab: &Lab<'_>) -> Result<Group, BenchError> {
         itself.time(|| git(&dir, &["status", "--short"]))?;
     }
     let title = format!("git status, {} files", grouped(files));
-    let mut group = Group::new(title, Layout::Medians);
+    let mut group = Group::new(title, Layout::Percentiles);
     group.add("first in a new workspace", None, &first);
     group.add("once more", None, &again);
     group.add("in the directory", None, &itself);
