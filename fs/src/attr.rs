@@ -78,6 +78,14 @@ impl Timestamp {
     pub fn now() -> Self {
         Self::from(SystemTime::now())
     }
+
+    /// Nanoseconds since the epoch; saturates where 64 bits do not hold them (years 1677 to 2262).
+    #[must_use]
+    pub fn nanoseconds(self) -> i64 {
+        self.secs
+            .saturating_mul(1_000_000_000)
+            .saturating_add(i64::from(self.nanos))
+    }
 }
 
 impl From<SystemTime> for Timestamp {

@@ -162,8 +162,29 @@ pub struct EventRow {
     pub snapshot: Option<SnapshotId>,
     /// The other workspace it was about.
     pub other: Option<WorkspaceId>,
+    /// Of a landing: the layer that received it.
+    pub layer: Option<LayerId>,
+    /// Of a landing: everything was landed, not some paths.
+    pub whole: bool,
     /// In words.
     pub message: Option<String>,
+}
+
+impl EventRow {
+    /// An event that was about nothing else.
+    #[must_use]
+    pub fn new(workspace: WorkspaceId, at: i64, kind: &'static str) -> Self {
+        Self {
+            workspace,
+            at,
+            kind,
+            snapshot: None,
+            other: None,
+            layer: None,
+            whole: false,
+            message: None,
+        }
+    }
 }
 
 /// A snapshot's row.
@@ -375,6 +396,11 @@ impl Change {
     /// Adds one row operation.
     pub fn push(&mut self, row: Row) {
         self.rows.push(row);
+    }
+
+    /// Adds the row operations of another change behind its own.
+    pub fn append(&mut self, other: Self) {
+        self.rows.extend(other.rows);
     }
 
     /// The row operations in order.

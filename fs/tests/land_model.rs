@@ -1,7 +1,6 @@
 //! Landings of random changes on random changes, against a plain three-way merge by path.
 //!
-//! `FLOE_TEST_LONG=1` takes 2,000 sequences; `FLOE_MODEL_CASES` and `FLOE_MODEL_SEED` are as in
-//! `model.rs`.
+//! The variables are those of common/sequences.rs.
 
 mod common;
 
@@ -14,14 +13,18 @@ use std::sync::Arc;
 
 use floe_fs::{ForkSource, LandOptions, SnapshotOptions, Store};
 use proptest::prelude::*;
-use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
+use proptest::test_runner::TestCaseError;
 
+use common::sequences::{self, Cases};
 use common::{name, new_store};
 use land_model::merge::{Conflict, merge_trees};
 use land_model::ops::{Op, PATHS, Tree, apply, scan, within};
 
-const CASES: u32 = 40;
-const CASES_LONG: u32 = 2_000;
+const CASES: Cases = Cases {
+    short: 40,
+    long: 2_000,
+    regressions: None,
+};
 
 /// Three sequences: what both begin with, and what each does.
 #[derive(Clone, Debug)]
@@ -223,52 +226,29 @@ fn side_by_side(case: &Case) -> Result<bool, TestCaseError> {
     Ok(report.landed)
 }
 
-fn number(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok()?.parse().ok()
-}
-
-fn run(cases_of: BoxedStrategy<Case>, check: fn(&Case) -> Result<bool, TestCaseError>) {
-    let seed = number("FLOE_MODEL_SEED").unwrap_or_else(|| getrandom::u64().unwrap());
-    let long = std::env::var_os("FLOE_TEST_LONG").is_some_and(|value| value == "1");
-    let cases = number("FLOE_MODEL_CASES").and_then(|cases| u32::try_from(cases).ok());
-    let cases = cases.unwrap_or(if long { CASES_LONG } else { CASES });
-    println!("FLOE_MODEL_SEED={seed} FLOE_MODEL_CASES={cases}");
-    let mut bytes = [0; 32];
-    bytes[..8].copy_from_slice(&seed.to_le_bytes());
-    let config = Config {
-        cases,
-        max_shrink_iters: 4000,
-        max_shrink_time: 120_000,
-        failure_persistence: None,
-        ..Config::default()
-    };
-    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
-    let mut runner = TestRunner::new_with_rng(config, rng);
+fn run(cases_of: &BoxedStrategy<Case>, check: fn(&Case) -> Result<bool, TestCaseError>) {
     let landed = std::cell::Cell::new(0);
-    let result = runner.run(&cases_of, |case| {
+    let cases = sequences::run(cases_of, &CASES, |case| {
         landed.set(landed.get() + u32::from(check(&case)?));
         Ok(())
     });
     println!("{} of {cases} landed", landed.get());
-    if let Err(error) = result {
-        panic!("FLOE_MODEL_SEED={seed}: {error}");
-    }
     assert!(landed.get() > cases / 10);
 }
 
 #[test]
 fn without_renames_a_landing_is_a_merge_by_paths() {
-    run(case(false).boxed(), by_path);
+    run(&case(false).boxed(), by_path);
 }
 
 #[test]
 fn renames_land_on_what_is_unchanged_and_never_break_anything() {
-    run(case(true).boxed(), with_renames);
+    run(&case(true).boxed(), with_renames);
 }
 
 #[test]
 fn renames_of_both_sides_land_beside_each_other() {
-    run(apart().boxed(), side_by_side);
+    run(&apart().boxed(), side_by_side);
 }
 
 #[test]

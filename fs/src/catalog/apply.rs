@@ -354,13 +354,15 @@ fn apply_base_row(connection: &Connection, row: &Row) -> rusqlite::Result<usize>
             prepare("DELETE FROM dentry WHERE parent = ?1 AND layer = ?2")?
                 .execute(params![int(parent.0), int(layer.0)])
         }
-        Row::AddEvent(event) => prepare("INSERT INTO event VALUES (NULL,?1,?2,?3,?4,?5,?6)")?
+        Row::AddEvent(event) => prepare("INSERT INTO event VALUES (NULL,?1,?2,?3,?4,?5,?6,?7,?8)")?
             .execute(params![
                 int(event.workspace.0),
                 event.at,
                 event.kind,
                 event.snapshot.as_ref().map(|id| id.as_str()),
                 event.other.map(|id| int(id.0)),
+                event.layer.map(|id| int(id.0)),
+                event.whole,
                 event.message,
             ]),
         Row::AddLanding {

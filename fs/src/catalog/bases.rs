@@ -25,7 +25,7 @@ impl Catalog {
     pub(crate) fn bases(&self) -> Result<Vec<BaseRecord>, CatalogError> {
         let sql = "SELECT b.layer, b.boot, b.exclude, b.state FROM base b \
              JOIN layer l ON l.id = b.layer AND l.state <> 2 ORDER BY b.layer";
-        self.list("reading bases", sql, [], |row| {
+        self.collect("reading bases", sql, [], |row| {
             let text = |at| row.get(at).map_err(CatalogError::during("reading bases"));
             Ok(BaseRecord {
                 layer: LayerId(unsigned(row, 0)?),
@@ -40,7 +40,7 @@ impl Catalog {
     /// What an inode stands for on the host, in every base that has it.
     pub(crate) fn host(&self, ino: Ino) -> Result<Vec<(LayerId, HostRow)>, CatalogError> {
         let sql = format!("SELECT layer, {HOST} FROM host WHERE ino = ?1");
-        self.list("reading what is on the host", &sql, [int(ino.0)], |row| {
+        self.collect("reading what is on the host", &sql, [int(ino.0)], |row| {
             Ok((LayerId(unsigned(row, 0)?), host_row(row, 1)?))
         })
     }
@@ -50,7 +50,7 @@ impl Catalog {
         // Their numbers were drawn first.
         let sql =
             format!("SELECT ino, {HOST} FROM host WHERE layer = ?1 AND parent = 0 ORDER BY ino");
-        self.list("reading base directories", &sql, [int(layer.0)], |row| {
+        self.collect("reading base directories", &sql, [int(layer.0)], |row| {
             Ok((Ino(unsigned(row, 0)?), host_row(row, 1)?))
         })
     }
@@ -66,7 +66,7 @@ impl Catalog {
              WHERE layer = ?1 AND inode = ?2 AND dev = ?3 AND links > 1"
         );
         let key = params![int(layer.0), bits(seen.inode), bits(seen.dev)];
-        self.list("reading links on the host", &sql, key, |row| {
+        self.collect("reading links on the host", &sql, key, |row| {
             Ok((Ino(unsigned(row, 0)?), host_row(row, 1)?.seen))
         })
     }
@@ -79,7 +79,7 @@ impl Catalog {
     ) -> Result<Vec<Ino>, CatalogError> {
         let sql = "SELECT ino FROM host WHERE layer = ?1 AND changed <> 0 ORDER BY ino LIMIT ?2";
         let key = params![int(layer.0), int(limit as u64)];
-        self.list("reading what changed on the host", sql, key, |row| {
+        self.collect("reading what changed on the host", sql, key, |row| {
             Ok(Ino(unsigned(row, 0)?))
         })
     }
@@ -96,7 +96,7 @@ impl Catalog {
              CROSS JOIN inode i ON i.ino = h.ino AND i.layer = h.layer \
              WHERE h.layer = ?1 AND h.ino > ?2 AND h.state = 0 ORDER BY h.ino LIMIT ?3";
         let key = params![int(layer.0), int(after.0), int(limit as u64)];
-        self.list("reading what is in place", sql, key, |row| {
+        self.collect("reading what is in place", sql, key, |row| {
             Ok((
                 Ino(unsigned(row, 0)?),
                 unsigned(row, 1)? != 0,
@@ -115,7 +115,7 @@ impl Catalog {
              LEFT JOIN host h ON h.ino = d.ino AND h.layer = d.layer \
              WHERE d.parent = ?1 AND d.layer = ?2 AND d.ino <> 0";
         let key = params![int(parent.0), int(layer.0)];
-        self.list("reading a listing that was interrupted", sql, key, |row| {
+        self.collect("reading a listing that was interrupted", sql, key, |row| {
             Ok((bytes(row, 0)?, Ino(unsigned(row, 1)?), unsigned(row, 2)?))
         })
     }
@@ -123,7 +123,7 @@ impl Catalog {
     /// The workspace that a base was made with.
     pub(crate) fn maker(&self, layer: LayerId) -> Result<Option<WorkspaceId>, CatalogError> {
         let sql = "SELECT workspace FROM layer WHERE id = ?1 AND workspace IS NOT NULL";
-        let found = self.list("reading a layer", sql, [int(layer.0)], |row| {
+        let found = self.collect("reading a layer", sql, [int(layer.0)], |row| {
             Ok(WorkspaceId(unsigned(row, 0)?))
         })?;
         Ok(found.into_iter().next())
@@ -135,7 +135,7 @@ impl Catalog {
              OR EXISTS (SELECT 1 FROM layer l JOIN snapshot s \
                  ON s.workspace = l.workspace AND s.layer = l.id WHERE l.id = ?1)";
         let key = params![int(base.0), int(but.0)];
-        let found = self.list("looking for what stands on a base", sql, key, |row| {
+        let found = self.collect("looking for what stands on a base", sql, key, |row| {
             Ok(unsigned(row, 0)? != 0)
         })?;
         Ok(found.first() != Some(&false))
@@ -151,26 +151,8 @@ impl Catalog {
         let sql =
             "SELECT name FROM dentry WHERE ino = ?1 AND ino <> 0 AND parent = ?2 AND layer = ?3";
         let key = params![int(ino.0), int(parent.0), int(layer.0)];
-        let found = self.list("looking for a name", sql, key, |row| bytes(row, 0))?;
+        let found = self.collect("looking for a name", sql, key, |row| bytes(row, 0))?;
         Ok(found.into_iter().next())
-    }
-
-    fn list<T>(
-        &self,
-        during: &'static str,
-        sql: &str,
-        key: impl rusqlite::Params,
-        mut read: impl FnMut(&SqlRow<'_>) -> Result<T, CatalogError>,
-    ) -> Result<Vec<T>, CatalogError> {
-        let failed = || CatalogError::during(during);
-        let reader = self.reader();
-        let mut statement = reader.prepare_cached(sql).map_err(failed())?;
-        let mut rows = statement.query(key).map_err(failed())?;
-        let mut found = Vec::new();
-        while let Some(row) = rows.next().map_err(failed())? {
-            found.push(read(row)?);
-        }
-        Ok(found)
     }
 }
 

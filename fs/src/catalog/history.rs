@@ -6,7 +6,7 @@ use rusqlite::{OptionalExtension, Row as SqlRow, params};
 use super::apply::int;
 use super::query::{damaged, unsigned};
 use super::{Catalog, CatalogError};
-use crate::id::{SnapshotId, WorkspaceId};
+use crate::id::{LayerId, SnapshotId, WorkspaceId};
 
 /// A workspace, deleted or not.
 #[derive(Clone, Debug)]
@@ -35,6 +35,8 @@ pub(crate) struct EventRecord {
     pub(crate) kind: String,
     pub(crate) snapshot: Option<SnapshotId>,
     pub(crate) other: Option<OtherRecord>,
+    /// Of a landing: the layer that received it.
+    pub(crate) layer: Option<LayerId>,
     pub(crate) message: Option<String>,
 }
 
@@ -74,7 +76,8 @@ const FORKS: &str = "SELECT w.name, w.created_at, w.deleted_at IS NOT NULL, s.id
     FROM snapshot s CROSS JOIN workspace w ON w.forked_from = s.id \
     WHERE s.workspace = ?1 ORDER BY w.id DESC LIMIT ?2";
 
-const EVENTS: &str = "SELECT e.at, e.kind, e.snapshot, e.message, w.name, w.deleted_at IS NOT NULL \
+const EVENTS: &str = "SELECT e.at, e.kind, e.snapshot, e.message, w.name, w.deleted_at IS NOT NULL, \
+    e.layer \
     FROM event e LEFT JOIN workspace w ON w.id = e.other \
     WHERE e.workspace = ?1 ORDER BY e.id DESC LIMIT ?2";
 
@@ -85,7 +88,10 @@ impl Catalog {
     /// The workspace of a name, or if there is none the last one that had it.
     pub(crate) fn life(&self, name: &str) -> Result<Option<LifeRecord>, CatalogError> {
         for sql in [LIFE, LAST_LIFE] {
-            if let Some(found) = self.collect(sql, [name], life_record)?.pop() {
+            if let Some(found) = self
+                .collect("reading a workspace", sql, [name], life_record)?
+                .pop()
+            {
                 return Ok(Some(found));
             }
         }
@@ -100,7 +106,7 @@ impl Catalog {
     ) -> Result<Vec<ForkRecord>, CatalogError> {
         let during = "reading forks";
         let params = params![int(workspace.0), most(limit)];
-        self.collect(FORKS, params, |row| {
+        self.collect(during, FORKS, params, |row| {
             Ok(ForkRecord {
                 name: row.get(0).map_err(CatalogError::during(during))?,
                 created_at: row.get(1).map_err(CatalogError::during(during))?,
@@ -119,15 +125,17 @@ impl Catalog {
     ) -> Result<Vec<EventRecord>, CatalogError> {
         let during = "reading events";
         let params = params![int(workspace.0), most(limit)];
-        self.collect(EVENTS, params, |row| {
+        self.collect(during, EVENTS, params, |row| {
             let name: Option<String> = row.get(4).map_err(CatalogError::during(during))?;
             let deleted = row.get(5).map_err(CatalogError::during(during))?;
+            let layer: Option<i64> = row.get(6).map_err(CatalogError::during(during))?;
             Ok(EventRecord {
                 at: row.get(0).map_err(CatalogError::during(during))?,
                 kind: row.get(1).map_err(CatalogError::during(during))?,
                 snapshot: snapshot_id(row, 2)?,
                 message: row.get(3).map_err(CatalogError::during(during))?,
                 other: name.map(|name| OtherRecord { name, deleted }),
+                layer: layer.map(|layer| LayerId(layer.unsigned_abs())),
             })
         })
     }
@@ -137,7 +145,7 @@ impl Catalog {
         let during = "reading the landings";
         let sql = "SELECT l.id, l.workspace, l.state, l.plan, w.deleted_at IS NOT NULL \
                    FROM landing l LEFT JOIN workspace w ON w.id = l.workspace ORDER BY l.id";
-        self.collect(sql, [], |row| {
+        self.collect(during, sql, [], |row| {
             Ok(HostLandingRecord {
                 id: unsigned(row, 0)?,
                 workspace: WorkspaceId(unsigned(row, 1)?),
@@ -151,7 +159,7 @@ impl Catalog {
     /// The number of the next landing; none was ever used twice.
     pub(crate) fn next_landing(&self) -> Result<u64, CatalogError> {
         let sql = "SELECT seq + 1 FROM sqlite_sequence WHERE name = 'landing'";
-        let found = self.collect(sql, [], |row| unsigned(row, 0))?;
+        let found = self.collect("numbering a landing", sql, [], |row| unsigned(row, 0))?;
         Ok(found.first().copied().unwrap_or(1))
     }
 

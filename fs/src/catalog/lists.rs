@@ -159,21 +159,27 @@ impl Catalog {
 
     /// Every layer, parents before children.
     pub(crate) fn layers(&self) -> Result<Vec<LayerRecord>, CatalogError> {
-        self.collect("SELECT id, parent FROM layer ORDER BY id", [], |row| {
-            let parent: Option<i64> = row
-                .get(1)
-                .map_err(CatalogError::during("reading a layer"))?;
-            let parent = parent.map(|id| u64::try_from(id).map(LayerId)).transpose();
-            Ok(LayerRecord {
-                id: LayerId(unsigned(row, 0)?),
-                parent: parent.map_err(|_| damaged("a layer's parent is negative"))?,
-            })
-        })
+        self.collect(
+            "reading layers",
+            "SELECT id, parent FROM layer ORDER BY id",
+            [],
+            |row| {
+                let parent: Option<i64> = row
+                    .get(1)
+                    .map_err(CatalogError::during("reading a layer"))?;
+                let parent = parent.map(|id| u64::try_from(id).map(LayerId)).transpose();
+                Ok(LayerRecord {
+                    id: LayerId(unsigned(row, 0)?),
+                    parent: parent.map_err(|_| damaged("a layer's parent is negative"))?,
+                })
+            },
+        )
     }
 
     /// Live layers that no workspace has: left behind by an import that did not finish.
     pub(crate) fn abandoned_layers(&self) -> Result<Vec<LayerId>, CatalogError> {
         self.collect(
+            "reading layers",
             "SELECT id FROM layer WHERE state = ?1 \
              AND id NOT IN (SELECT layer FROM workspace WHERE layer IS NOT NULL)",
             [i64::from(LIVE)],
@@ -183,7 +189,9 @@ impl Catalog {
 
     /// The highest workspace id ever used; that of an import which was given up is in its layer only.
     pub(crate) fn last_workspace_id(&self) -> Result<u64, CatalogError> {
-        let found = self.collect(LAST_WORKSPACE, [], |row| unsigned(row, 0))?;
+        let found = self.collect("counting workspaces", LAST_WORKSPACE, [], |row| {
+            unsigned(row, 0)
+        })?;
         Ok(found.first().copied().unwrap_or(0))
     }
 
@@ -195,6 +203,7 @@ impl Catalog {
         // Two statements: one for both would look at every workspace to find one.
         match name {
             None => self.collect(
+                "reading workspaces",
                 concat!(workspaces!(), " ORDER BY w.name"),
                 [],
                 workspace_record,
@@ -203,6 +212,7 @@ impl Catalog {
             // where a reader would have to read again what the last commit changed.
             Some(name) => collect(
                 &self.quickest(),
+                "reading a workspace",
                 WORKSPACE_BY_NAME,
                 [name],
                 workspace_record,
@@ -213,7 +223,9 @@ impl Catalog {
     /// How many snapshots a workspace has. Grows with them: not for the snapshot path.
     pub(crate) fn snapshot_count(&self, id: WorkspaceId) -> Result<u64, CatalogError> {
         let sql = "SELECT count(*) FROM snapshot WHERE workspace = ?1";
-        let found = self.collect(sql, [int(id.0)], |row| unsigned(row, 0))?;
+        let found = self.collect("counting snapshots", sql, [int(id.0)], |row| {
+            unsigned(row, 0)
+        })?;
         Ok(found.first().copied().unwrap_or(0))
     }
 
@@ -228,15 +240,20 @@ impl Catalog {
 
     /// Objects whose files wait for removal.
     pub(crate) fn doomed_objects(&self) -> Result<Vec<ObjectId>, CatalogError> {
-        self.collect("SELECT id FROM doomed_object", [], |row| {
-            unsigned(row, 0).map(ObjectId)
-        })
+        self.collect(
+            "reading objects",
+            "SELECT id FROM doomed_object",
+            [],
+            |row| unsigned(row, 0).map(ObjectId),
+        )
     }
 
     /// Every object that belongs to a layer.
     pub(crate) fn object_ids(&self) -> Result<HashSet<ObjectId>, CatalogError> {
         let sql = "SELECT id FROM object UNION ALL SELECT id FROM doomed_object";
-        let found = self.collect(sql, [], |row| unsigned(row, 0).map(ObjectId))?;
+        let found = self.collect("reading objects", sql, [], |row| {
+            unsigned(row, 0).map(ObjectId)
+        })?;
         Ok(found.into_iter().collect())
     }
 
@@ -246,7 +263,7 @@ impl Catalog {
     ) -> Result<Vec<(Ino, LayerId, ObjectId)>, CatalogError> {
         let sql = "SELECT o.ino, o.layer, o.id FROM object o JOIN layer l ON l.id = o.layer \
                    WHERE l.state = ?1";
-        self.collect(sql, [DOOMED], |row| {
+        self.collect("reading objects", sql, [DOOMED], |row| {
             let (ino, layer) = (Ino(unsigned(row, 0)?), LayerId(unsigned(row, 1)?));
             Ok((ino, layer, ObjectId(unsigned(row, 2)?)))
         })
@@ -255,17 +272,22 @@ impl Catalog {
     /// Remembered mounts.
     pub(crate) fn mounts(&self) -> Result<Vec<MountRow>, CatalogError> {
         let during = "reading the mounts";
-        self.collect("SELECT dir, workspace, snapshot FROM mount", [], |row| {
-            let workspace: Option<i64> = row.get(1).map_err(CatalogError::during(during))?;
-            let snapshot: Option<String> = row.get(2).map_err(CatalogError::during(during))?;
-            Ok(MountRow {
-                dir: row.get(0).map_err(CatalogError::during(during))?,
-                workspace: workspace
-                    .and_then(|id| u64::try_from(id).ok())
-                    .map(WorkspaceId),
-                snapshot: snapshot.and_then(|id| SnapshotId::parse(&id)),
-            })
-        })
+        self.collect(
+            "reading mounts",
+            "SELECT dir, workspace, snapshot FROM mount",
+            [],
+            |row| {
+                let workspace: Option<i64> = row.get(1).map_err(CatalogError::during(during))?;
+                let snapshot: Option<String> = row.get(2).map_err(CatalogError::during(during))?;
+                Ok(MountRow {
+                    dir: row.get(0).map_err(CatalogError::during(during))?,
+                    workspace: workspace
+                        .and_then(|id| u64::try_from(id).ok())
+                        .map(WorkspaceId),
+                    snapshot: snapshot.and_then(|id| SnapshotId::parse(&id)),
+                })
+            },
+        )
     }
 
     /// Snapshots that match, newest first.
@@ -320,7 +342,12 @@ impl Catalog {
                 i64::try_from(limit).unwrap_or(i64::MAX).into(),
             );
         }
-        let mut found = self.collect(&sql, params_from_iter(values), snapshot_record)?;
+        let mut found = self.collect(
+            "reading snapshots",
+            &sql,
+            params_from_iter(values),
+            snapshot_record,
+        )?;
         self.add_labels(&mut found)?;
         Ok(found)
     }
@@ -344,21 +371,23 @@ impl Catalog {
 
     pub(super) fn collect<T>(
         &self,
+        during: &'static str,
         sql: &str,
         params: impl rusqlite::Params,
         read: impl Fn(&SqlRow<'_>) -> Result<T, CatalogError>,
     ) -> Result<Vec<T>, CatalogError> {
-        collect(&self.reader(), sql, params, read)
+        collect(&self.reader(), during, sql, params, read)
     }
 }
 
-fn collect<T>(
+/// Every row of a query.
+pub(super) fn collect<T>(
     connection: &Connection,
+    during: &'static str,
     sql: &str,
     params: impl rusqlite::Params,
     read: impl Fn(&SqlRow<'_>) -> Result<T, CatalogError>,
 ) -> Result<Vec<T>, CatalogError> {
-    let during = "reading a list";
     let mut statement = connection
         .prepare_cached(sql)
         .map_err(CatalogError::during(during))?;

@@ -35,6 +35,7 @@ use self::connect::{Connections, connect, format};
 pub use self::error::CatalogError;
 use self::reserve::Reserve;
 pub(crate) use history::{EventRecord, ForkRecord, HostLandingRecord, LifeRecord};
+pub(crate) use landed::LandedRecord;
 pub(crate) use lists::{SnapshotQuery, SnapshotRecord, WorkspaceRecord};
 pub(crate) use pinned::Pinned;
 pub(crate) use query::{ExtentRow, Queries};

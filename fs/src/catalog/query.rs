@@ -8,6 +8,7 @@ use rusqlite::{Connection, Row as SqlRow, params};
 
 use super::CatalogError;
 use super::apply::{GONE, int};
+use super::lists::collect;
 use crate::attr::{Attr, FileKind, Timestamp};
 use crate::change::{ContentKind, EntryRow, InodeRow, Name, Version};
 use crate::id::{Ino, LayerId, ObjectId, WorkspaceId};
@@ -242,19 +243,11 @@ impl Queries<'_> {
 
     /// Inodes without a name that a layer itself wrote: what an interrupted session left behind.
     pub(crate) fn unlinked(&self, layer: LayerId) -> Result<Vec<Ino>, CatalogError> {
+        let sql = "SELECT ino FROM inode WHERE layer = ?1 AND nlink = 0 AND kind <> 0";
         let during = "looking for unlinked inodes";
-        let mut statement = self
-            .0
-            .prepare_cached("SELECT ino FROM inode WHERE layer = ?1 AND nlink = 0 AND kind <> 0")
-            .map_err(CatalogError::during(during))?;
-        let mut rows = statement
-            .query([int(layer.0)])
-            .map_err(CatalogError::during(during))?;
-        let mut found = Vec::new();
-        while let Some(row) = rows.next().map_err(CatalogError::during(during))? {
-            found.push(Ino(unsigned(row, 0)?));
-        }
-        Ok(found)
+        collect(self.0, during, sql, [int(layer.0)], |row| {
+            Ok(Ino(unsigned(row, 0)?))
+        })
     }
 
     /// Objects that a layer's own version of an inode holds.
@@ -263,60 +256,33 @@ impl Queries<'_> {
         ino: Ino,
         layer: LayerId,
     ) -> Result<Vec<ObjectId>, CatalogError> {
+        let sql = "SELECT DISTINCT object FROM extent \
+             WHERE ino = ?1 AND layer = ?2 AND object IS NOT NULL";
+        let key = params![int(ino.0), int(layer.0)];
         let during = "reading an inode's objects";
-        let mut statement = self
-            .0
-            .prepare_cached(
-                "SELECT DISTINCT object FROM extent \
-                 WHERE ino = ?1 AND layer = ?2 AND object IS NOT NULL",
-            )
-            .map_err(CatalogError::during(during))?;
-        let mut rows = statement
-            .query(params![int(ino.0), int(layer.0)])
-            .map_err(CatalogError::during(during))?;
-        let mut found = Vec::new();
-        while let Some(row) = rows.next().map_err(CatalogError::during(during))? {
-            found.push(ObjectId(unsigned(row, 0)?));
-        }
-        Ok(found)
+        collect(self.0, during, sql, key, |row| {
+            Ok(ObjectId(unsigned(row, 0)?))
+        })
     }
 
     /// Inodes of which a layer wrote a version, gone ones included.
     pub(crate) fn written(&self, layer: LayerId) -> Result<Vec<Ino>, CatalogError> {
+        let sql = "SELECT ino FROM inode INDEXED BY inode_by_layer WHERE layer = ?1";
         let during = "listing what a layer wrote";
-        let mut statement = self
-            .0
-            .prepare_cached("SELECT ino FROM inode INDEXED BY inode_by_layer WHERE layer = ?1")
-            .map_err(CatalogError::during(during))?;
-        let mut rows = statement
-            .query([int(layer.0)])
-            .map_err(CatalogError::during(during))?;
-        let mut found = Vec::new();
-        while let Some(row) = rows.next().map_err(CatalogError::during(during))? {
-            found.push(Ino(unsigned(row, 0)?));
-        }
-        Ok(found)
+        collect(self.0, during, sql, [int(layer.0)], |row| {
+            Ok(Ino(unsigned(row, 0)?))
+        })
     }
 
     /// Every name, with its directory, under which some layer has or had an inode.
     pub(crate) fn places(&self, ino: Ino) -> Result<Vec<(Ino, Name)>, CatalogError> {
+        // Without the second condition the index, which has no others, would not be used.
+        let sql = "SELECT DISTINCT parent, name FROM dentry INDEXED BY dentry_by_ino \
+             WHERE ino = ?1 AND ino <> 0";
         let during = "looking an inode's names up";
-        let mut statement = self
-            .0
-            // Without the second condition the index, which has no others, would not be used.
-            .prepare_cached(
-                "SELECT DISTINCT parent, name FROM dentry INDEXED BY dentry_by_ino \
-                 WHERE ino = ?1 AND ino <> 0",
-            )
-            .map_err(CatalogError::during(during))?;
-        let mut rows = statement
-            .query([int(ino.0)])
-            .map_err(CatalogError::during(during))?;
-        let mut found = Vec::new();
-        while let Some(row) = rows.next().map_err(CatalogError::during(during))? {
-            found.push((Ino(unsigned(row, 0)?), bytes(row, 1)?));
-        }
-        Ok(found)
+        collect(self.0, during, sql, [int(ino.0)], |row| {
+            Ok((Ino(unsigned(row, 0)?), bytes(row, 1)?))
+        })
     }
 
     /// The live layer of a workspace that was not deleted.

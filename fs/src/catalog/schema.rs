@@ -221,6 +221,8 @@ CREATE TABLE event (
     kind      TEXT NOT NULL,
     snapshot  TEXT,
     other     INTEGER,
+    layer     INTEGER,
+    whole     INTEGER NOT NULL,
     message   TEXT
 ) STRICT;
 CREATE INDEX event_by_workspace ON event(workspace, id);

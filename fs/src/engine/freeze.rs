@@ -110,12 +110,8 @@ fn freeze_rows(
     // Of a snapshot its own row tells everything, and another would cost it a page more.
     if let Some(target) = &spec.back_to {
         change.push(Row::AddEvent(Box::new(EventRow {
-            workspace: spec.workspace,
-            at: created_at,
-            kind: "rollback",
             snapshot: Some(target.clone()),
-            other: None,
-            message: None,
+            ..EventRow::new(spec.workspace, created_at, "rollback")
         })));
     }
     change
@@ -123,10 +119,7 @@ fn freeze_rows(
 
 /// Nanoseconds since the epoch.
 pub(crate) fn now_ns() -> i64 {
-    let now = crate::attr::Timestamp::now();
-    now.secs
-        .saturating_mul(1_000_000_000)
-        .saturating_add(i64::from(now.nanos))
+    crate::attr::Timestamp::now().nanoseconds()
 }
 
 /// Freezes a live layer under a snapshot and gives the workspace a new one on `parent`. The caller
@@ -138,7 +131,7 @@ fn replace(
     parent: LayerId,
 ) -> Result<Frozen, FreezeError> {
     let (new, created_at) = (core.numbers.layer(), now_ns());
-    replace_with(core, spec, (layer, parent, new), created_at, &[])
+    replace_with(core, spec, (layer, parent, new), created_at, Change::new())
 }
 
 /// As [`replace`], with the new layer's number and rows to be in it.
@@ -147,12 +140,12 @@ pub(super) fn replace_with(
     spec: &SnapshotSpec,
     (layer, parent, new): (LayerId, LayerId, LayerId),
     created_at: i64,
-    rows: &[Row],
+    rows: Change,
 ) -> Result<Frozen, FreezeError> {
     // First, or somebody could find the workspace and not its layer.
     core.layers.add(new, Some(parent))?;
     let mut change = freeze_rows(spec, layer, parent, new, created_at);
-    rows.iter().for_each(|row| change.push(row.clone()));
+    change.append(rows);
     core.catalog.apply(&change)?;
     Ok(Frozen {
         layer,

@@ -20,30 +20,21 @@ pub(crate) enum Swapped {
     Overtaken(Box<Landed>),
 }
 
-/// Freezes the live layer under a snapshot and puts the landed one on it.
-fn swap(
+/// Freezes the live layer under a snapshot and puts the landed one on it. The caller sees to it that
+/// nobody is writing to the workspace.
+pub(crate) fn land_closed(
     core: &Core,
     spec: &SnapshotSpec,
     layer: LayerId,
-    landed: &Landed,
+    landed: &mut Landed,
     at: i64,
 ) -> Result<Frozen, FreezeError> {
     // Until it is committed, or the log could become durable before the bytes.
     let _moving = core.moving.read();
     landed.mark(&core.objects);
     let layers = (layer, layer, landed.layer);
-    replace_with(core, spec, layers, at, landed.change.rows())
-}
-
-/// Lands on a workspace that has no view, and so nobody writing to it.
-pub(crate) fn land_closed(
-    core: &Core,
-    spec: &SnapshotSpec,
-    layer: LayerId,
-    landed: &Landed,
-    at: i64,
-) -> Result<Frozen, FreezeError> {
-    swap(core, spec, layer, landed, at)
+    let rows = std::mem::take(&mut landed.change);
+    replace_with(core, spec, layers, at, rows)
 }
 
 impl View {
@@ -94,12 +85,12 @@ impl View {
         make: impl FnOnce() -> Result<Landed, E>,
     ) -> Result<(Swapped, Vec<Ino>), E> {
         let _gate = self.gate.write();
-        let landed = make()?;
+        let mut landed = make()?;
         if settled.is_some_and(|settled| settled != self.begun.load(Ordering::Relaxed)) {
             return Ok((Swapped::Overtaken(Box::new(landed)), Vec::new()));
         }
         let epoch = self.epoch();
-        let frozen = match swap(&self.core, spec, epoch.layer(), &landed, at) {
+        let frozen = match land_closed(&self.core, spec, epoch.layer(), &mut landed, at) {
             Ok(frozen) => frozen,
             Err(error) => {
                 landed.give_up(&self.core);

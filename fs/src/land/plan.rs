@@ -68,6 +68,14 @@ pub(crate) struct Plan {
     pub(crate) conflicts: Vec<LandConflict>,
 }
 
+impl Plan {
+    /// How much it is, in words.
+    pub(crate) fn said(&self) -> String {
+        let count = self.entries.len();
+        format!("{count} {}", if count == 1 { "file" } else { "files" })
+    }
+}
+
 /// A landing that theirs had before: layer and time, and who landed.
 #[derive(Clone, Debug)]
 pub(crate) struct Earlier {
@@ -333,11 +341,7 @@ impl Planner<'_> {
 
     /// The landing that made a version of theirs, unless that was changed since.
     fn by(&self, theirs: &File) -> Option<String> {
-        let ctime = theirs.row.attr.ctime;
-        let ctime = ctime
-            .secs
-            .saturating_mul(1_000_000_000)
-            .saturating_add(i64::from(ctime.nanos));
+        let ctime = theirs.row.attr.ctime.nanoseconds();
         let mut earlier = self.input.earlier.iter();
         let found = earlier.find(|one| one.layer == theirs.wrote && ctime <= one.at);
         found.map(|one| one.workspace.clone())

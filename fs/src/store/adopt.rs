@@ -274,12 +274,8 @@ impl<'a> Adoption<'a> {
         core.bases.set_state(self.layer, BaseState::Adopted)?;
         if let Some(workspace) = core.catalog.maker(self.layer)? {
             let event = Row::AddEvent(Box::new(EventRow {
-                workspace,
-                at: now_ns(),
-                kind: "adopt",
-                snapshot: None,
-                other: None,
                 message: Some(format!("{} files", self.so_far.files)),
+                ..EventRow::new(workspace, now_ns(), "adopt")
             }));
             core.catalog.apply(&Change::from(event))?;
         }

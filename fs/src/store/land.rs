@@ -9,7 +9,7 @@ use super::snapshots::new_spec;
 use super::types::{SnapshotOptions, WorkspaceInfo};
 use super::{SnapshotError, Store};
 use crate::attr::Timestamp;
-use crate::catalog::{CatalogError, Pinned, WorkspaceRecord};
+use crate::catalog::{CatalogError, LandedRecord, Pinned, WorkspaceRecord};
 use crate::change::{EventRow, Row};
 use crate::engine::{FreezeError, SnapshotSpec, Swapped, finish, land_closed};
 use crate::id::{Ino, LayerId, SnapshotId, WorkspaceId};
@@ -20,9 +20,6 @@ use crate::layers::Lineage;
 
 /// How often a landing is planned while others change where it lands; the last time, they wait.
 const TRIES: u32 = 4;
-/// How a whole landing's event begins, and one of some paths only. The layer follows.
-const WHOLE: &str = "everything, in layer ";
-const PART: &str = "some paths, in layer ";
 
 /// What lands, and what is known about it.
 struct Source {
@@ -170,11 +167,11 @@ impl Landing<'_> {
             }
             let at = Timestamp::now();
             let spec = self.spec()?;
-            let at_ns = nanoseconds(at);
+            let at_ns = at.nanoseconds();
             let swapped = match &control.view {
                 None => {
-                    let landed = self.rows(&pinned, &plan, at, &spec.id)?;
-                    let done = land_closed(&store.core, &spec, self.onto.layer, &landed, at_ns);
+                    let mut landed = self.rows(&pinned, &plan, at, &spec.id)?;
+                    let done = land_closed(&store.core, &spec, self.onto.layer, &mut landed, at_ns);
                     match done {
                         Ok(_) => Swapped::Done,
                         Err(error) => {
@@ -259,14 +256,12 @@ impl Landing<'_> {
             self.lineage(self.onto.layer)?,
         );
         let landings = self.store.core.catalog.landed()?;
-        let both_have = |source: LayerId, landed_in: LayerId| {
-            (ours.contains(source) && theirs.contains(landed_in))
-                || (theirs.contains(source) && ours.contains(landed_in))
+        let both_have = |one: &LandedRecord| {
+            (ours.contains(one.source) && theirs.contains(one.landed_in))
+                || (theirs.contains(one.source) && ours.contains(one.landed_in))
         };
-        let later = landings.iter().filter_map(|landing| {
-            let landed_in = layer(&landing.message, WHOLE)?;
-            both_have(landing.source, landed_in).then_some(landing.source)
-        });
+        let later = landings.iter().filter(|one| both_have(one));
+        let later = later.map(|one| one.source);
         Ok(later.max().map_or(common, |later| later.max(common)))
     }
 
@@ -285,16 +280,14 @@ impl Landing<'_> {
         for &layer in parting.from_a.iter().chain(&parting.from_b) {
             changed.extend(pinned.queries().written(layer)?);
         }
-        let events = core.catalog.events_of(self.onto.id, None)?;
-        let earlier: Vec<Earlier> = events
-            .iter()
-            .filter(|event| event.kind == "landed")
+        let events = core.catalog.events_of(self.onto.id, None)?.into_iter();
+        let landed = events.filter(|event| event.kind == "landed");
+        let earlier: Vec<Earlier> = landed
             .filter_map(|event| {
-                let message = event.message.as_deref()?;
                 Some(Earlier {
-                    layer: layer(message, WHOLE).or_else(|| layer(message, PART))?,
+                    layer: event.layer?,
                     at: event.at,
-                    workspace: event.other.as_ref()?.name.clone(),
+                    workspace: event.other?.name,
                 })
             })
             .collect();
@@ -324,20 +317,16 @@ impl Landing<'_> {
         let core = &self.store.core;
         let theirs = self.lineage(self.onto.layer)?;
         let mut landed = rows(core, pinned.queries(), theirs, plan, at)?;
-        let how = if self.options.only.is_empty() {
-            WHOLE
-        } else {
-            PART
-        };
-        let message = format!("{how}{}", landed.layer);
+        let (layer, at) = (landed.layer, at.nanoseconds());
+        let message = plan.said();
         let mut event = |workspace: WorkspaceId, other, kind, snapshot: Option<&SnapshotId>| {
             landed.change.push(Row::AddEvent(Box::new(EventRow {
-                workspace,
-                at: nanoseconds(at),
-                kind,
                 snapshot: snapshot.cloned(),
                 other: Some(other),
+                layer: Some(layer),
+                whole: self.options.only.is_empty(),
                 message: Some(message.clone()),
+                ..EventRow::new(workspace, at, kind)
             })));
         };
         let (from, to) = (self.source.workspace.id, self.onto.id);
@@ -370,16 +359,4 @@ impl From<FreezeError> for Stop {
     fn from(error: FreezeError) -> Self {
         Self::Freeze(error)
     }
-}
-
-/// The layer that an event's message names.
-fn layer(message: &str, how: &str) -> Option<LayerId> {
-    let number = message.strip_prefix(how)?.parse().ok()?;
-    Some(LayerId(number))
-}
-
-fn nanoseconds(at: Timestamp) -> i64 {
-    at.secs
-        .saturating_mul(1_000_000_000)
-        .saturating_add(i64::from(at.nanos))
 }

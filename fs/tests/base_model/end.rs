@@ -2,8 +2,9 @@
 
 use floe_fs::Store;
 
-use super::run::{Shown, World, ensure};
+use super::run::{Shown, World};
 use super::state::{Id, ROOT};
+use crate::common::ensure;
 
 impl World {
     /// Looks at everything in one view.

@@ -13,7 +13,7 @@ use floe_fs::{BaseDir, ForkSource, SnapshotOptions, Store, View};
 use super::host::{Host, HostKind};
 use super::state::{Access, Base, Changed, Id, ROOT, State};
 use super::step::{NAMES, Pick, SIZES, Step};
-use crate::common::{ROOT_USER, make, name, new_store};
+use crate::common::{ROOT_USER, ensure, make, name, new_store};
 
 /// A state and the view that shows it.
 pub struct Shown {
@@ -44,15 +44,6 @@ fn filled(byte: u8, size: u8) -> Vec<u8> {
 fn errno(error: &OpError) -> i32 {
     Errno::from(error).0
 }
-
-macro_rules! ensure {
-    ($condition:expr, $($message:tt)+) => {
-        if !$condition {
-            return Err(format!($($message)+));
-        }
-    };
-}
-pub(super) use ensure;
 
 impl World {
     pub fn new() -> Self {

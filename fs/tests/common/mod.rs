@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test program uses some of it")]
 
+pub mod sequences;
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -91,3 +93,14 @@ pub fn copy_dir(from: &Path, to: &Path) {
         }
     }
 }
+
+/// Fails the case with a message unless a condition holds.
+macro_rules! ensure {
+    ($condition:expr, $($message:tt)+) => {
+        if !$condition {
+            return Err(format!($($message)+));
+        }
+    };
+}
+#[allow(unused_imports, reason = "each test program uses some of it")]
+pub(crate) use ensure;

@@ -422,13 +422,10 @@ fn finish(core: &Core, mut landing: Landing, message: Option<String>) -> Result<
         note_present(&part.open()?, part)?;
     }
     let mut change = Change::new();
+    let kind = if is_undo { "undo" } else { "land" };
     change.push(Row::AddEvent(Box::new(EventRow {
-        workspace: landing.workspace,
-        at: now_ns(),
-        kind: if is_undo { "undo" } else { "land" },
-        snapshot: None,
-        other: None,
         message: message.or_else(|| Some(format!("into {}", landing.root().display()))),
+        ..EventRow::new(landing.workspace, now_ns(), kind)
     })));
     match undoes {
         None => change.push(landing.row(state::DONE, true)?),
