@@ -73,6 +73,13 @@ pub(crate) struct Core {
 }
 
 impl Core {
+    /// The base over directories of the host that a layer stands on, or is; none if that is an
+    /// ordinary one.
+    pub(crate) fn host_base(&self, layer: LayerId) -> Option<LayerId> {
+        let base = self.layers.lineage(layer)?.base();
+        self.bases.contains(base).then_some(base)
+    }
+
     /// Hands work to the background thread; dropped when the store is closing, where a restart
     /// finds it again.
     pub(crate) fn later(&self, chore: Chore) {

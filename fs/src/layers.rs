@@ -12,6 +12,7 @@ use std::collections::HashMap;
 
 use thiserror::Error;
 
+use crate::catalog::CatalogError;
 use crate::id::LayerId;
 use crate::lock::{RwLock, rank};
 
@@ -197,6 +198,18 @@ impl SharedLayers {
             tree: self,
             layer,
             at,
+        })
+    }
+}
+
+impl SharedLayers {
+    /// As [`SharedLayers::lineage`], of a layer that the catalog says is there.
+    ///
+    /// # Errors
+    /// [`CatalogError::Damaged`].
+    pub fn known(&self, layer: LayerId) -> Result<Lineage<'_>, CatalogError> {
+        self.lineage(layer).ok_or_else(|| CatalogError::Damaged {
+            what: format!("layer {layer} is not in the tree"),
         })
     }
 }

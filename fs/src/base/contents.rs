@@ -64,9 +64,7 @@ impl Bases {
         if row.state == HostState::Taken {
             return Ok(None);
         }
-        let base = self.get(layer).ok_or_else(|| CatalogError::Damaged {
-            what: format!("layer {layer} is no base"),
-        })?;
+        let base = self.known(layer)?;
         let parent = self.place_of_dir(&base, row.parent)?;
         let place = parent.below(row.name.clone());
         // Not for reading yet: what is there now may be a device, or a FIFO that nobody writes to.

@@ -191,9 +191,14 @@ impl Bases {
         self.all.read().get(&layer).cloned()
     }
 
-    /// Whether there is no base at all.
-    pub(crate) fn are_none(&self) -> bool {
-        self.count.load(Ordering::Acquire) == 0
+    /// As [`Bases::get`], of a layer that the catalog says is one.
+    ///
+    /// # Errors
+    /// [`CatalogError::Damaged`].
+    pub(crate) fn known(&self, layer: LayerId) -> Result<Arc<Base>, CatalogError> {
+        self.get(layer).ok_or_else(|| CatalogError::Damaged {
+            what: format!("layer {layer} is no base"),
+        })
     }
 
     /// Whether a layer is a base over directories of the host.
@@ -277,9 +282,7 @@ impl Bases {
 
     /// Takes a directory of the host in, unless that was done before.
     pub(crate) fn take_in(&self, core: &Core, dir: Ino, layer: LayerId) -> Result<(), OpError> {
-        let base = self.get(layer).ok_or_else(|| CatalogError::Damaged {
-            what: format!("directory {dir} is of the host, and layer {layer} is no base"),
-        })?;
+        let base = self.known(layer)?;
         // Whoever asks for what is there does not wait for what is not.
         if base.is_adopted() || self.host(dir, layer)?.state == HostState::Taken {
             return Ok(());
@@ -298,12 +301,10 @@ impl Bases {
 
     /// What an inode of a base stands for.
     fn host(&self, ino: Ino, layer: LayerId) -> Result<crate::change::HostRow, CatalogError> {
-        let row = self.catalog.host(ino)?;
-        let row = row.into_iter().find(|(of, _)| *of == layer);
-        row.map(|(_, row)| row)
-            .ok_or_else(|| CatalogError::Damaged {
-                what: format!("inode {ino} of base {layer} stands for nothing"),
-            })
+        let row = self.catalog.host_at(ino, layer)?;
+        row.ok_or_else(|| CatalogError::Damaged {
+            what: format!("inode {ino} of base {layer} stands for nothing"),
+        })
     }
 
     /// A file or directory of the host is not what it was. Said once.
@@ -329,9 +330,7 @@ impl Bases {
 
     /// The path on the host of what an inode of a base stands for.
     pub(crate) fn path(&self, ino: Ino, layer: LayerId) -> Result<PathBuf, CatalogError> {
-        let base = self.get(layer).ok_or_else(|| CatalogError::Damaged {
-            what: format!("layer {layer} is no base"),
-        })?;
+        let base = self.known(layer)?;
         Ok(self.place(&base, ino)?.path())
     }
 }

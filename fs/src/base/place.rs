@@ -88,6 +88,9 @@ impl Bases {
 
     /// As [`Bases::place`], of a directory: remembered.
     pub(super) fn place_of_dir(&self, base: &Base, dir: Ino) -> Result<Arc<Place>, CatalogError> {
+        if let Some(place) = base.places.lock().get(&dir) {
+            return Ok(place.clone());
+        }
         let place = self.place(base, dir)?;
         base.places.lock().put(dir, place.clone());
         Ok(place)

@@ -37,12 +37,26 @@ impl Catalog {
         })
     }
 
-    /// What an inode stands for on the host, in every base that has it.
+    /// What an inode stands for on the host, with the base; a file is in one only.
     pub(crate) fn host(&self, ino: Ino) -> Result<Vec<(LayerId, HostRow)>, CatalogError> {
         let sql = format!("SELECT layer, {HOST} FROM host WHERE ino = ?1");
         self.collect("reading what is on the host", &sql, [int(ino.0)], |row| {
             Ok((LayerId(unsigned(row, 0)?), host_row(row, 1)?))
         })
+    }
+
+    /// What an inode stands for on the host in one base.
+    pub(crate) fn host_at(
+        &self,
+        ino: Ino,
+        layer: LayerId,
+    ) -> Result<Option<HostRow>, CatalogError> {
+        let sql = format!("SELECT {HOST} FROM host WHERE ino = ?1 AND layer = ?2");
+        let key = params![int(ino.0), int(layer.0)];
+        let found = self.collect("reading what is on the host", &sql, key, |row| {
+            host_row(row, 0)
+        })?;
+        Ok(found.into_iter().next())
     }
 
     /// The directories that were named when a base was made.

@@ -207,9 +207,9 @@ impl Store {
     fn place(&self, side: &DiffSide) -> Result<At, DiffError> {
         Ok(match side {
             DiffSide::Snapshot(id) => At::Frozen(self.find_snapshot(id.as_str())?.layer),
-            DiffSide::Workspace(name) => At::Live(self.workspace(name)?.id, name.clone()),
+            DiffSide::Workspace(name) => At::Live(self.workspace_record(name)?.id, name.clone()),
             DiffSide::Base(name) => {
-                let info = self.workspace(name)?;
+                let info = self.workspace_record(name)?;
                 match info.forked_from {
                     Some(id) => At::Frozen(self.find_snapshot(id.as_str())?.layer),
                     None => At::Root(info.id, name.clone()),
@@ -307,12 +307,10 @@ impl Store {
             At::Frozen(layer) => Ok(*layer),
             At::Live(id, name) => live(*id, name),
             At::Root(id, name) => {
-                let lineage = self.core.layers.lineage(live(*id, name)?);
-                let base = lineage.map(|lineage| lineage.base());
-                base.filter(|&base| self.core.bases.contains(base))
-                    .ok_or_else(|| DiffError::NoBase {
-                        workspace: name.clone(),
-                    })
+                let base = self.core.host_base(live(*id, name)?);
+                base.ok_or_else(|| DiffError::NoBase {
+                    workspace: name.clone(),
+                })
             }
         }
     }
@@ -359,10 +357,7 @@ fn compare(
     };
     let queries = pinned.queries();
     let side = |layer| {
-        let lineage = core.layers.lineage(layer);
-        let lineage = lineage.ok_or_else(|| CatalogError::Damaged {
-            what: format!("layer {layer} is not in the tree"),
-        })?;
+        let lineage = core.layers.known(layer)?;
         Ok::<_, DiffError>(Side::new(queries, lineage))
     };
     let (mut old, mut new) = (side(from)?, side(to)?);

@@ -253,7 +253,7 @@ impl View {
         let removed: Vec<Ino> = known.iter().filter(removed).copied().collect();
         let frozen = replace(&self.core, spec, epoch.layer(), target)?;
         // Nothing in between: writes would go on into the layer that is frozen now.
-        *self.epoch.write() = Epoch::new(frozen.live);
+        *self.epoch.write() = Epoch::new(&self.core, frozen.live);
         self.left.leave(&known, &removed);
         Ok((frozen, known))
     }

@@ -98,7 +98,7 @@ impl View {
             }
         };
         // Nothing in between: writes would go on into the layer that is frozen now.
-        *self.epoch.write() = Epoch::new(frozen.live);
+        *self.epoch.write() = Epoch::new(&self.core, frozen.live);
         let known = self.kernel.all();
         let touched = landed.touched.iter().copied();
         let known: Vec<Ino> = touched

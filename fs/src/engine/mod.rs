@@ -88,13 +88,16 @@ pub enum ViewTarget {
 /// The layer a view shows and what is cached of it.
 struct Epoch {
     layer: AtomicU64,
+    /// The base over directories of the host that all of it stands on, if it does.
+    host_base: Option<LayerId>,
     nodes: NodeCache,
 }
 
 impl Epoch {
-    fn new(layer: LayerId) -> Arc<Self> {
+    fn new(core: &Core, layer: LayerId) -> Arc<Self> {
         Arc::new(Self {
             layer: AtomicU64::new(layer.0),
+            host_base: core.host_base(layer),
             nodes: NodeCache::new(),
         })
     }
@@ -108,12 +111,12 @@ impl View {
     pub(crate) fn new(core: Arc<Core>, target: ViewTarget, layer: LayerId) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
+            epoch: RwLock::new(Epoch::new(&core, layer)),
             core,
             target,
             gate: RwLock::new(()),
             closed: AtomicBool::new(false),
             namespace: Mutex::new(()),
-            epoch: RwLock::new(Epoch::new(layer)),
             kernel: KernelRefs::default(),
             transports: Transports::default(),
             left: Left::default(),
@@ -184,11 +187,7 @@ impl View {
         query: impl FnOnce(Lineage<'_>) -> Result<T, crate::catalog::CatalogError>,
     ) -> Result<T, OpError> {
         let layer = epoch.layer();
-        let lineage = self.core.layers.lineage(layer).ok_or_else(|| {
-            crate::catalog::CatalogError::Damaged {
-                what: format!("layer {layer} is not in the tree"),
-            }
-        })?;
+        let lineage = self.core.layers.known(layer)?;
         Ok(query(lineage)?)
     }
 
@@ -263,7 +262,7 @@ impl Mutation<'_> {
     /// has a name: a removed file that is still open here is not in a fork either.
     /// What began on the host does not count: nobody knows how much of it there is.
     fn count(&self, change: &mut Change, old: Option<&InodeRow>, new: &InodeRow) {
-        if self.view.core.bases.contains(new.born) {
+        if self.epoch.host_base == Some(new.born) {
             return;
         }
         let usage = |row: Option<&InodeRow>| {

@@ -116,10 +116,10 @@ impl View {
     /// Takes a directory that may be removed in, before anybody has to wait for that: the host may
     /// take its time. Whether it could be shows when it is removed.
     pub(super) fn look_into(&self, parent: Ino, name: &Name) {
-        if self.core.bases.are_none() {
+        let epoch = self.epoch();
+        if epoch.host_base.is_none() {
             return;
         }
-        let epoch = self.epoch();
         let look = || -> Result<(), OpError> {
             let node = self.node(&epoch, parent)?;
             let slot = self.slot(&epoch, &node, &mut *self.lock(&epoch, &node)?, name)?;

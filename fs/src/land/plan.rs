@@ -91,7 +91,7 @@ pub(crate) struct Input<'a> {
     /// Base, ours, theirs.
     pub(crate) lineages: [Lineage<'a>; 3],
     /// Inodes of which there is a version between base and ours.
-    pub(crate) changed: BTreeSet<Ino>,
+    pub(crate) changed: &'a BTreeSet<Ino>,
     pub(crate) only: &'a [Vec<u8>],
     pub(crate) no_merge: bool,
     pub(crate) earlier: &'a [Earlier],
@@ -155,7 +155,7 @@ impl Planner<'_> {
     /// this lies in if they are new.
     fn ids(&mut self) -> Result<BTreeSet<Id>, LandError> {
         let mut ids = BTreeSet::new();
-        for &ino in &self.input.changed {
+        for &ino in self.input.changed {
             let (base, ours) = (self.trio.base.known(ino)?, self.trio.ours.known(ino)?);
             if base.is_none() && ours.is_none() {
                 continue;

@@ -101,12 +101,10 @@ impl Store {
     /// [`AdoptError::NoBase`] if it was not made from a directory of the host in place.
     pub fn base_of(&self, workspace: &str) -> Result<LayerId, AdoptError> {
         let record = self.workspace_record(workspace)?;
-        let lineage = self.core.layers.lineage(record.layer);
-        let base = lineage.map(|lineage| lineage.base());
-        base.filter(|base| self.core.bases.contains(*base))
-            .ok_or_else(|| AdoptError::NoBase {
-                workspace: workspace.to_owned(),
-            })
+        let base = self.core.host_base(record.layer);
+        base.ok_or_else(|| AdoptError::NoBase {
+            workspace: workspace.to_owned(),
+        })
     }
 
     /// Bases whose adoption was begun and has not ended; whoever opens the store goes on with it.
@@ -128,9 +126,7 @@ impl Store {
     ) -> Result<AdoptReport, AdoptError> {
         let started = Instant::now();
         let core = &self.core;
-        let base = core.bases.get(layer).ok_or_else(|| CatalogError::Damaged {
-            what: format!("layer {layer} is no base"),
-        })?;
+        let base = core.bases.known(layer)?;
         let adopting = base.clone();
         let _alone = adopting.adopting.lock();
         let mut adoption = Adoption::new(self, base, layer, progress);
@@ -205,9 +201,8 @@ impl<'a> Adoption<'a> {
     fn some(&mut self, inos: &[Ino]) -> Result<(), AdoptError> {
         let core = &self.store.core;
         for &ino in inos {
-            let rows = core.catalog.host(ino)?;
-            let row = rows.into_iter().find(|(layer, _)| *layer == self.layer);
-            let Some((_, row)) = row.filter(|(_, row)| row.state == HostState::InPlace) else {
+            let row = core.catalog.host_at(ino, self.layer)?;
+            let Some(row) = row.filter(|row| row.state == HostState::InPlace) else {
                 continue;
             };
             let inode = core.catalog.inode_at(ino, self.layer)?;

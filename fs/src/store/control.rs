@@ -67,14 +67,14 @@ impl Controls {
             .collect()
     }
 
-    /// The open view of a snapshot, or a new one.
-    pub(super) fn frozen(&self, id: &SnapshotId, open: impl FnOnce() -> Arc<View>) -> Arc<View> {
+    /// The open view of a snapshot; this one, if there is none. Made before: the map is a leaf, and a
+    /// view asks for its base.
+    pub(super) fn frozen(&self, id: &SnapshotId, view: Arc<View>) -> Arc<View> {
         let mut frozen = self.frozen.lock();
         if let Some(view) = frozen.get(id).and_then(Weak::upgrade) {
             return view;
         }
         frozen.retain(|_, view| view.strong_count() > 0);
-        let view = open();
         frozen.insert(id.clone(), Arc::downgrade(&view));
         view
     }

@@ -67,10 +67,10 @@ impl Store {
         workspace: &str,
         onto: Option<&str>,
     ) -> Result<WorkspaceInfo, LandError> {
-        let info = self.workspace(workspace)?;
+        let info = self.workspace_record(workspace)?;
         let onto = match onto {
             Some(onto) => onto.to_owned(),
-            None => self.origin_of(workspace)?,
+            None => self.origin_of(&info)?,
         };
         let target = self.workspace(&onto)?;
         if info.id == target.id {
@@ -82,11 +82,10 @@ impl Store {
     }
 
     /// The workspace that another was forked from.
-    fn origin_of(&self, workspace: &str) -> Result<String, LandError> {
-        let info = self.workspace(workspace)?;
-        let Some(snapshot) = info.forked_from else {
+    fn origin_of(&self, workspace: &WorkspaceRecord) -> Result<String, LandError> {
+        let Some(snapshot) = &workspace.forked_from else {
             return Err(LandError::NoTarget {
-                workspace: workspace.to_owned(),
+                workspace: workspace.name.clone(),
             });
         };
         Ok(self.find_snapshot(snapshot.as_str())?.workspace)
@@ -129,6 +128,16 @@ impl Store {
     }
 }
 
+/// What a landing begins from.
+struct Begun {
+    /// The state that both come from.
+    base: LayerId,
+    /// Inodes of which there is a version between that and ours.
+    changed: BTreeSet<Ino>,
+    /// What landed there before.
+    earlier: Vec<Earlier>,
+}
+
 struct Landing<'a> {
     store: &'a Store,
     source: &'a Source,
@@ -148,6 +157,7 @@ impl Landing<'_> {
     fn run(&self, control: &mut Control) -> Result<LandReport, LandError> {
         let store = self.store;
         let _held = store.hold_base(self.onto.layer)?;
+        let begun = self.begin()?;
         let mut left = TRIES;
         loop {
             left -= 1;
@@ -160,7 +170,7 @@ impl Landing<'_> {
                 None => None,
             };
             let pinned = store.core.catalog.pin()?;
-            let plan = self.plan(&pinned)?;
+            let plan = self.plan(&begun, &pinned)?;
             let nothing = plan.steps.is_empty() || !plan.conflicts.is_empty();
             if nothing || self.options.dry_run {
                 return Ok(self.report(plan, None));
@@ -190,7 +200,7 @@ impl Landing<'_> {
                     let mut last = None;
                     let made = view.land(&spec, None, at_ns, || {
                         let pinned = store.core.catalog.pin()?;
-                        let plan = self.plan(&pinned)?;
+                        let plan = self.plan(&begun, &pinned)?;
                         if plan.steps.is_empty() || !plan.conflicts.is_empty() {
                             last = Some(plan);
                             return Err(Stop::Nothing);
@@ -242,10 +252,7 @@ impl Landing<'_> {
     }
 
     fn lineage(&self, layer: LayerId) -> Result<Lineage<'_>, CatalogError> {
-        let lineage = self.store.core.layers.lineage(layer);
-        lineage.ok_or_else(|| CatalogError::Damaged {
-            what: format!("layer {layer} is not in the tree"),
-        })
+        self.store.core.layers.known(layer)
     }
 
     /// The state that both come from: where their layers part, or a later one that landed whole, is
@@ -265,7 +272,8 @@ impl Landing<'_> {
         Ok(later.max().map_or(common, |later| later.max(common)))
     }
 
-    fn plan(&self, pinned: &Pinned) -> Result<Plan, LandError> {
+    /// What the landing begins from. It cannot change while it goes on.
+    fn begin(&self) -> Result<Begun, LandError> {
         let core = &self.store.core;
         let (ours, theirs) = (self.source.layer, self.onto.layer);
         let nothing_in_common = || LandError::NothingInCommon {
@@ -276,33 +284,39 @@ impl Landing<'_> {
         let base = self.base(parting.ok_or_else(nothing_in_common)?.common)?;
         let parting = core.layers.parting(ours, base);
         let parting = parting.ok_or_else(nothing_in_common)?;
-        let mut changed: BTreeSet<Ino> = BTreeSet::new();
+        let mut changed = BTreeSet::new();
         for &layer in parting.from_a.iter().chain(&parting.from_b) {
-            changed.extend(pinned.queries().written(layer)?);
+            changed.extend(core.catalog.written(layer)?);
         }
         let events = core.catalog.events_of(self.onto.id, None)?.into_iter();
         let landed = events.filter(|event| event.kind == "landed");
-        let earlier: Vec<Earlier> = landed
-            .filter_map(|event| {
-                Some(Earlier {
-                    layer: event.layer?,
-                    at: event.at,
-                    workspace: event.other?.name,
-                })
+        let earlier = landed.filter_map(|event| {
+            Some(Earlier {
+                layer: event.layer?,
+                at: event.at,
+                workspace: event.other?.name,
             })
-            .collect();
+        });
+        Ok(Begun {
+            base,
+            changed,
+            earlier: earlier.collect(),
+        })
+    }
+
+    fn plan(&self, begun: &Begun, pinned: &Pinned) -> Result<Plan, LandError> {
         plan(&Input {
-            core,
+            core: &self.store.core,
             queries: pinned.queries(),
             lineages: [
-                self.lineage(base)?,
-                self.lineage(ours)?,
-                self.lineage(theirs)?,
+                self.lineage(begun.base)?,
+                self.lineage(self.source.layer)?,
+                self.lineage(self.onto.layer)?,
             ],
-            changed,
+            changed: &begun.changed,
             only: &self.options.only,
             no_merge: self.options.no_merge,
-            earlier: &earlier,
+            earlier: &begun.earlier,
         })
     }
 

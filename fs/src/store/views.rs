@@ -39,12 +39,10 @@ impl Store {
     pub fn open_frozen(&self, snapshot: &SnapshotId) -> Result<Arc<View>, FindError> {
         let info = self.find_snapshot(snapshot.as_str())?;
         let held = self.hold_base(info.layer)?;
-        let view = self.controls.frozen(&info.id, || {
-            let target = ViewTarget::Frozen(info.id.clone());
-            View::new(self.core.clone(), target, info.layer)
-        });
+        let target = ViewTarget::Frozen(info.id.clone());
+        let view = View::new(self.core.clone(), target, info.layer);
         view.hold(held);
-        Ok(view)
+        Ok(self.controls.frozen(&info.id, view))
     }
 
     /// Opens the directories of the host that a layer stands on, before anything of it can be

@@ -204,7 +204,7 @@ impl Store {
         Ok(WorkspaceInfo::new(record, snapshot_count, base))
     }
 
-    pub(super) fn workspace_record(&self, name: &str) -> Result<WorkspaceRecord, WorkspaceError> {
+    pub(crate) fn workspace_record(&self, name: &str) -> Result<WorkspaceRecord, WorkspaceError> {
         if let Some(found) = self.core.catalog.workspaces(Some(name))?.pop() {
             return Ok(found);
         }
@@ -306,8 +306,7 @@ impl Store {
     /// The base over directories of the host that a layer stands on, if nothing else does.
     fn base_alone_under(&self, layer: LayerId) -> Result<Option<LayerId>, CatalogError> {
         let core = &self.core;
-        let base = core.layers.lineage(layer).map(|lineage| lineage.base());
-        match base.filter(|base| core.bases.contains(*base)) {
+        match core.host_base(layer) {
             Some(base) if !core.catalog.is_shared(base, layer)? => Ok(Some(base)),
             _ => Ok(None),
         }

@@ -95,6 +95,7 @@ pub fn copy_dir(from: &Path, to: &Path) {
 }
 
 /// Fails the case with a message unless a condition holds.
+#[allow(unused_macros, reason = "each test program uses some of it")]
 macro_rules! ensure {
     ($condition:expr, $($message:tt)+) => {
         if !$condition {

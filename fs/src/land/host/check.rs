@@ -173,11 +173,9 @@ impl Check<'_> {
         steps: &mut Steps,
         conflicts: &mut Vec<HostConflict>,
     ) -> Result<(), HostLandError> {
-        let metas = std::mem::take(&mut steps.metas).into_iter();
-        let seen = std::mem::take(&mut steps.meta_was);
-        for (mut meta, was) in metas.zip(seen) {
+        for mut meta in std::mem::take(&mut steps.metas) {
             let path = meta.path.0.clone();
-            let Some(was) = was else {
+            let Some(was) = meta.is else {
                 // Of a new directory, unless it turned out not to be needed.
                 if steps.staged_at(&path).is_some() {
                     steps.metas.push(meta);
@@ -199,7 +197,6 @@ impl Check<'_> {
                         conflicts.push(self.conflict(&path, Ours::Metadata, Theirs::Modified));
                     }
                     meta.before = Some(present);
-                    meta.is = Some(was);
                     steps.metas.push(meta);
                 }
             }

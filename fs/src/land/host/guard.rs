@@ -33,12 +33,10 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// What was seen of a thing earlier; no device if the host was started again since, no `ctime` if
-    /// it has several names.
+    /// What was seen of a thing earlier; no `ctime` if it has several names.
     #[must_use]
     pub fn new(
         kind: FileKind,
-        dev: Option<u64>,
         inode: u64,
         size: u64,
         mtime: Timestamp,
@@ -46,7 +44,7 @@ impl Guard {
     ) -> Self {
         Self {
             kind: kind as u8,
-            dev,
+            dev: None,
             inode,
             size,
             mtime: mtime.into(),

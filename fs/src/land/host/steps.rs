@@ -173,8 +173,6 @@ pub(super) struct Steps {
     pub(super) swaps: Vec<Swap>,
     pub(super) puts: Vec<Put>,
     pub(super) metas: Vec<SetMeta>,
-    /// What was seen where metadata is to be set, in the order of `metas`.
-    pub(super) meta_was: Vec<Option<Guard>>,
     pub(super) staged: Vec<Staged>,
     /// What needs no step, as it is there already.
     pub(super) already: Vec<Landed>,
@@ -343,11 +341,11 @@ impl Steps {
             let step = SetMeta {
                 path: Bytes(path.clone()),
                 from: Bytes(from),
-                is: None,
+                is: Some(*was),
                 before: None,
                 after: meta.clone(),
             };
-            metas.push((step, Some(*was)));
+            metas.push(step);
         }
         for (path, new) in puts {
             if new.kind.kind() == FileKind::Directory {
@@ -358,14 +356,12 @@ impl Steps {
                     before: None,
                     after: new.meta.clone(),
                 };
-                metas.push((step, None));
+                metas.push(step);
             }
         }
         // What is set in a directory changes nothing of it, but its mode may keep others out.
-        metas.sort_by(|(a, _), (b, _)| {
-            (depth(&b.path.0), &b.path).cmp(&(depth(&a.path.0), &a.path))
-        });
-        (self.metas, self.meta_was) = metas.into_iter().unzip();
+        metas.sort_by(|a, b| (depth(&b.path.0), &b.path).cmp(&(depth(&a.path.0), &a.path)));
+        self.metas = metas;
         Ok(())
     }
 

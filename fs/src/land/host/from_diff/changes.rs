@@ -81,6 +81,12 @@ impl<'a> Changes<'a> {
         })
     }
 
+    /// Where the workspace shows a root.
+    pub(super) fn shown_at(&self, root: &[u8]) -> Option<&[u8]> {
+        let found = self.roots.iter().find(|known| known.dir == root);
+        found.map(|root| &root.at[..])
+    }
+
     /// The plan, and the inodes of the base that it touches.
     pub(super) fn finish(self) -> (HostPlan, Vec<Ino>) {
         let parts = self
@@ -188,8 +194,7 @@ impl<'a> Changes<'a> {
 
     /// A file of the base will not be on the host any more as it was.
     fn touch(&mut self, ino: Ino) -> Result<(), CatalogError> {
-        let rows = self.core.catalog.host(ino)?;
-        if rows.iter().any(|(layer, _)| *layer == self.base) {
+        if self.core.catalog.host_at(ino, self.base)?.is_some() {
             self.touched.insert(ino);
         }
         Ok(())
@@ -201,18 +206,17 @@ impl<'a> Changes<'a> {
         if let Some(Some(left)) = self.known.left(root, &place.path) {
             return Ok(left);
         }
-        let rows = self.core.catalog.host(old.ino)?;
-        let row = rows.into_iter().find(|(layer, _)| *layer == self.base);
+        let row = self.core.catalog.host_at(old.ino, self.base)?;
         let time = Timestamp { secs: 0, nanos: 0 };
         let kind = old.attr.kind;
         Ok(match row {
-            Some((_, row)) => {
+            Some(row) => {
                 let seen = row.seen;
                 let ctime = (seen.links < 2).then_some(seen.ctime);
-                Guard::new(kind, None, seen.inode, seen.size, seen.mtime, ctime)
+                Guard::new(kind, seen.inode, seen.size, seen.mtime, ctime)
             }
             // Nothing that could be there is this one.
-            None => Guard::new(kind, None, 0, 0, time, None),
+            None => Guard::new(kind, 0, 0, time, None),
         })
     }
 
@@ -316,10 +320,7 @@ impl<'a> Changes<'a> {
     }
 
     fn meta(&self, new: &FileVersion) -> Result<Meta, HostLandError> {
-        let lineage = self.core.layers.lineage(self.layer);
-        let lineage = lineage.ok_or_else(|| CatalogError::Damaged {
-            what: format!("layer {} is not in the tree", self.layer),
-        })?;
+        let lineage = self.core.layers.known(self.layer)?;
         let xattrs = self.core.catalog.xattrs(new.ino, lineage)?;
         let xattrs = xattrs
             .into_iter()
@@ -329,11 +330,8 @@ impl<'a> Changes<'a> {
     }
 
     fn target(&self, new: &FileVersion) -> Result<Vec<u8>, HostLandError> {
-        let lineage = self.core.layers.lineage(self.layer);
-        let found = lineage
-            .map(|lineage| self.core.catalog.inline(new.ino, lineage))
-            .transpose()?
-            .flatten();
+        let lineage = self.core.layers.known(self.layer)?;
+        let found = self.core.catalog.inline(new.ino, lineage)?;
         let found = found.ok_or_else(|| CatalogError::Damaged {
             what: format!("symbolic link {} has no target", new.ino),
         })?;

@@ -95,7 +95,8 @@ impl Known {
 
     /// What is in a directory that was moved went with it.
     fn moved(&mut self, part: &Part, kind: Kind) {
-        for take in part.takes.iter().filter(|take| take.stays) {
+        let directories = part.takes.iter().filter(|take| take.was.is_directory());
+        for take in directories.filter(|take| take.stays) {
             let Some(put) = part.puts.iter().find(|put| put.from == take.to) else {
                 continue;
             };

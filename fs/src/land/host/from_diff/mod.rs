@@ -10,7 +10,6 @@ mod known;
 mod since;
 mod source;
 
-use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
@@ -94,6 +93,8 @@ impl Store {
     ) -> Result<HostLanded, HostLandError> {
         let base = self.base_of(workspace)?;
         let _one = self.core.landing.lock();
+        // Also while nothing is mounted: what is landed may still be read from there.
+        let _held = self.core.bases.hold(base)?;
         let roots = self.core.catalog.host_roots(base)?;
         let dirs: Vec<PathBuf> = roots
             .iter()
@@ -102,7 +103,7 @@ impl Store {
         let options = &self.in_dir(base, &roots, options)?;
         run::settle(&self.core, &dirs)?;
         self.settle_dirty(workspace)?;
-        let info = self.workspace(workspace)?;
+        let info = self.workspace_record(workspace)?;
         let view = self.open_live(workspace)?;
         let planned = self.plan_landing(info.id, base, view.layer(), &options.only);
         let looked = planned.and_then(|planned| {
@@ -129,7 +130,7 @@ impl Store {
         };
         let taken = self.snapshot_for("land", workspace, &why)?;
         let planned = self.plan_landing(info.id, base, taken.layer, &options.only)?;
-        self.take_in(base, &planned.touched)?;
+        self.adopt_some(base, &planned.touched)?;
         let view = View::new(
             self.core.clone(),
             ViewTarget::Frozen(taken.id.clone()),
@@ -216,14 +217,9 @@ impl Store {
         only: &[Vec<u8>],
     ) -> Result<Planned, HostLandError> {
         let known = Known::new(&self.core, workspace, base, layer)?;
-        let mut places = HashMap::new();
-        for (ino, row) in self.core.catalog.host_roots(base)? {
-            let at = self.core.bases.shown_at_root(base, ino)?;
-            places.insert(row.name.to_vec(), at.as_os_str().as_bytes()[1..].to_vec());
-        }
-        let partly = since::partly(&known, &places);
-        let entries = since::differences(self, known.since, &partly, layer, only)?;
         let mut changes = Changes::new(&self.core, &known, base, layer)?;
+        let partly = since::partly(&known, |root| changes.shown_at(root));
+        let entries = since::differences(self, known.since, &partly, layer, only)?;
         for entry in &entries {
             if entry.change == FileChange::Renamed {
                 changes.rename(entry);
@@ -243,11 +239,5 @@ impl Store {
             touched,
             since: known.since,
         })
-    }
-
-    /// Takes files and directories of a base into the store, before they change on the host.
-    fn take_in(&self, base: LayerId, touched: &[Ino]) -> Result<(), HostLandError> {
-        self.core.bases.hold(base)?;
-        Ok(self.adopt_some(base, touched)?)
     }
 }

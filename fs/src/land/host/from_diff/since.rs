@@ -1,9 +1,11 @@
 //! What differs between what the directories of the host have and a workspace, as far as it knows:
 //! they have the state that was landed last as a whole, and of single paths a later one.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
+use super::super::steps::joined;
 use super::known::Known;
+use crate::diff::side::under;
 use crate::diff::{DiffEntry, DiffError, DiffOptions, FileChange};
 use crate::id::LayerId;
 use crate::store::Store;
@@ -17,16 +19,9 @@ pub(super) struct Partly {
     moves: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// What was landed by itself. `places` says where the workspace shows a root.
-pub(super) fn partly(known: &Known, places: &HashMap<Vec<u8>, Vec<u8>>) -> Partly {
-    let shown = |root: &Vec<u8>, path: &Vec<u8>| {
-        let place = places.get(root)?;
-        Some(if place.is_empty() {
-            path.clone()
-        } else {
-            [place, &b"/"[..], path].concat()
-        })
-    };
+/// What was landed by itself. `place` says where the workspace shows a root.
+pub(super) fn partly<'a>(known: &Known, place: impl Fn(&[u8]) -> Option<&'a [u8]>) -> Partly {
+    let shown = |root: &[u8], path: &[u8]| Some(joined(place(root)?, path));
     let mut partly = Partly::default();
     for ((root, path), layer) in &known.partly {
         if let Some(path) = shown(root, path) {
@@ -52,13 +47,6 @@ impl Partly {
     }
 }
 
-fn is_below(path: &[u8], only: &[u8]) -> bool {
-    only.is_empty()
-        || path
-            .strip_prefix(only)
-            .is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
-}
-
 /// Every difference, by path.
 pub(super) fn differences(
     store: &Store,
@@ -78,9 +66,7 @@ pub(super) fn differences(
     let covered = |path: &[u8]| partly.paths.values().any(|paths| paths.contains(path));
     let mut found: BTreeMap<Vec<u8>, DiffEntry> = BTreeMap::new();
     for (of, paths) in &partly.paths {
-        let wanted = paths
-            .iter()
-            .filter(|path| only.is_empty() || only.iter().any(|only| is_below(path, only)));
+        let wanted = paths.iter().filter(|path| under(path, only));
         let wanted: Vec<_> = wanted.cloned().collect();
         if wanted.is_empty() {
             continue;
