@@ -382,3 +382,52 @@ fn other_file_system() -> Option<tempfile::TempDir> {
     let other = Path::new("/dev/shm");
     (fs::metadata(other).ok()?.dev() != here).then(|| tempfile::tempdir_in(other).unwrap())
 }
+
+/// A guard of a directory, and of a file with several names, does not tell of a change of metadata
+/// alone.
+#[test]
+fn metadata_that_others_changed_is_not_overwritten() {
+    let changed = |path: &str| {
+        let host = Host::with_everything();
+        let plan = host.plan(vec![set_meta(&host.root, path, path, meta(0o700, 5))]);
+        fs::set_permissions(host.at(path), fs::Permissions::from_mode(0o711)).unwrap();
+        (host, plan)
+    };
+    for path in ["empty", "one"] {
+        let (host, plan) = changed(path);
+        let before = host.scan();
+        let found = conflicts(host.open().land_on_host("w", &plan, &NOTHING, false));
+        let expected = (path.to_owned(), Ours::Metadata, Theirs::Modified);
+        assert_eq!(found, [expected]);
+        assert_same(&host.scan(), &before, path);
+        // The same change by others is none.
+        fs::set_permissions(host.at(path), fs::Permissions::from_mode(0o700)).unwrap();
+        host.open()
+            .land_on_host("w", &plan, &NOTHING, false)
+            .unwrap();
+    }
+    // A file that is replaced.
+    let host = Host::with_everything();
+    let changes = vec![
+        remove(&host.root, "one"),
+        put_file("one", 1, case::size(1), 0o644, 5),
+    ];
+    let plan = host.plan(changes);
+    fs::set_permissions(host.at("two"), fs::Permissions::from_mode(0o600)).unwrap();
+    let found = conflicts(host.open().land_on_host("w", &plan, &NOTHING, false));
+    assert_eq!(
+        found,
+        [("one".to_owned(), Ours::Modified, Theirs::Modified)]
+    );
+    // And one whose metadata was landed, when that is undone.
+    let host = Host::with_everything();
+    let store = host.open();
+    let plan = host.plan(vec![set_meta(&host.root, "empty", "empty", meta(0o700, 5))]);
+    store.land_on_host("w", &plan, &NOTHING, false).unwrap();
+    fs::set_permissions(host.at("empty"), fs::Permissions::from_mode(0o711)).unwrap();
+    let found = conflicts(store.undo_on_host("w", false));
+    assert_eq!(
+        found,
+        [("empty".to_owned(), Ours::Metadata, Theirs::Modified)]
+    );
+}

@@ -6,6 +6,7 @@ use clap::Args;
 
 use super::{Context, absolute, here};
 use crate::error::ApiError;
+use crate::output::counted;
 use crate::time;
 use crate::wire::{self, WirePath};
 
@@ -81,12 +82,7 @@ impl Fork {
             };
         }
         output.paths(named.iter().map(|it| &**it))?;
-        let count = made.workspaces.len();
-        let forks = if count == 1 {
-            "1 fork".to_owned()
-        } else {
-            format!("{count} forks")
-        };
+        let forks = counted(made.workspaces.len(), "fork");
         output.note(&format!("{forks} in {}", time::elapsed(made.elapsed_us)));
         Ok(())
     }

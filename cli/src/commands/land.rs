@@ -6,9 +6,10 @@ use std::path::Path;
 
 use clap::Args;
 
-use super::diff::names::{from_root, quoted};
+use super::diff::names::{from_root, letter, quoted};
 use super::{Context, absolute};
 use crate::error::{ApiError, ErrorKind};
+use crate::output::counted;
 use crate::time;
 use crate::wire;
 use crate::wire::WirePath;
@@ -21,13 +22,17 @@ use crate::wire::records::{Conflicting, Landed, LandedFile, OnHost};
 /// All of it lands, at once where WS is mounted, or nothing: then every conflict is listed with what
 /// both sides did, and the exit status is 4. Landing again lands what was changed since.
 ///
-/// Prints the id of the automatic snapshot that keeps the state before: rolling back to it undoes
-/// the landing. Refused while something is mounted inside the workspace that is landed on.
+/// On a workspace: prints the id of the automatic snapshot that keeps the state before, and the files on
+/// standard error; rolling back to it undoes the landing. Refused while something is mounted inside the
+/// workspace that is landed on.
 ///
-/// Where WS was made from a directory of the host, or --onto names it, it lands there, also all or
-/// nothing, even if the daemon is killed in the middle. What others changed there since is a conflict,
-/// unless it is the same now; lines are not merged. --undo takes the last such landing back, and then
-/// those before it, as far as the last 8 are kept.
+/// In directories of the host: where WS was made from some, it lands in all of them, or in the one that
+/// --onto names, also all or nothing, even if the daemon is killed in the middle. Prints the files. What
+/// others changed there since is a conflict, unless it is the same now; lines are not merged. --undo
+/// takes the last such landing back, and then those before it, as far as the last 8 are kept.
+///
+/// What others put or change there in the very moment of a landing stays, and the landing goes back;
+/// what was at such a path before is then beside it, under the name that the conflict tells.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
@@ -41,9 +46,11 @@ Examples:
 
 Each file is shown with a letter as by `floe diff`; MM is text merged from both sides.
 
-Under --json: an object with workspace, onto, landed (false if there was nothing to do, or a conflict),
-files (path, change, from, merged), conflicts (path, ours, theirs, by: the workspace that landed there
-before), kept and elapsed_us.")]
+Under --json: an object with workspace, onto, dirs (of the host), landed (false if there was nothing to
+do, or a conflict), files (path, change, from, merged), conflicts (path, ours, theirs, by: the workspace
+that landed there before, saved: where what was there is now), kept, source (the snapshot of what
+landed) and elapsed_us. With --undo: an object with workspace, undone (false in a dry run), added,
+modified, deleted and metadata: how many of each.")]
 pub(crate) struct Land {
     /// Workspace whose changes are to land
     #[arg(value_name = "WS")]
@@ -86,19 +93,16 @@ impl Land {
         if output.json {
             output.json(&done)?;
         } else {
-            match (&done.kept, done.conflicts.is_empty(), self.dry_run) {
-                (_, false, _) => {
-                    output.text(&done.conflicts.iter().map(clash).collect::<String>())?
+            if !done.conflicts.is_empty() {
+                output.text(&done.conflicts.iter().map(clash).collect::<String>())?;
+            } else if let Some(kept) = &done.kept {
+                // The snapshot is what a script wants.
+                for file in &done.files {
+                    output.note(line(file).trim_end());
                 }
-                (_, _, true) => output.text(&done.files.iter().map(line).collect::<String>())?,
-                (None, ..) if done.dirs.is_empty() => {}
-                (None, ..) => output.text(&done.files.iter().map(line).collect::<String>())?,
-                (Some(kept), ..) => {
-                    for file in &done.files {
-                        output.note(line(file).trim_end());
-                    }
-                    output.line(kept)?;
-                }
+                output.line(kept)?;
+            } else {
+                output.text(&done.files.iter().map(line).collect::<String>())?;
             }
             if done.conflicts.is_empty() {
                 output.note(&summary(&done, self.dry_run));
@@ -109,9 +113,7 @@ impl Land {
             count => Err(refused(&done, count)),
         }
     }
-}
 
-impl Land {
     fn take_back(&self, context: &Context) -> Result<(), ApiError> {
         let undone = context.client()?.call(wire::UndoLanding {
             workspace: self.workspace.clone(),
@@ -150,10 +152,10 @@ fn target(onto: &OsString) -> Result<WirePath, ApiError> {
 
 fn refused(done: &Landed, count: usize) -> ApiError {
     let what = format!(
-        "'{}' does not land on '{}': {count} {}; nothing was changed",
+        "'{}' does not land on '{}': {}; nothing was changed",
         done.workspace,
         done.onto,
-        if count == 1 { "conflict" } else { "conflicts" }
+        counted(count, "conflict")
     );
     if !done.dirs.is_empty() {
         return ApiError::new(ErrorKind::Conflict, what)
@@ -167,20 +169,20 @@ fn refused(done: &Landed, count: usize) -> ApiError {
 
 fn summary(done: &Landed, dry_run: bool) -> String {
     let count = done.files.len();
-    let files = if count == 1 { "file" } else { "files" };
+    let files = counted(count, "file");
     let (workspace, onto) = (&done.workspace, &done.onto);
     let took = time::elapsed(done.elapsed_us);
     if count == 0 {
         return format!("'{workspace}' has nothing to land on '{onto}'");
     }
     if !dry_run && !done.dirs.is_empty() {
-        return format!("{count} {files} of '{workspace}' landed in '{onto}' in {took}");
+        return format!("{files} of '{workspace}' landed in '{onto}' in {took}");
     }
     if dry_run {
-        return format!("{count} {files} of '{workspace}' would land on '{onto}'");
+        return format!("{files} of '{workspace}' would land on '{onto}'");
     }
     format!(
-        "{count} {files} of '{workspace}' landed on '{onto}' in {took}; the state before is kept in \
+        "{files} of '{workspace}' landed on '{onto}' in {took}; the state before is kept in \
          the snapshot above"
     )
 }
@@ -188,13 +190,10 @@ fn summary(done: &Landed, dry_run: bool) -> String {
 /// A file that lands.
 fn line(file: &LandedFile) -> String {
     let path = quoted(&file.path.to_bytes());
-    let letter = match file.change.as_str() {
-        _ if file.merged => "MM",
-        "added" => "A",
-        "deleted" => "D",
-        "modified" => "M",
-        "renamed" => "R",
-        _ => "m",
+    let letter = if file.merged {
+        "MM"
+    } else {
+        letter(&file.change)
     };
     match &file.from {
         Some(from) => format!("{letter}\t{}\t{path}\n", quoted(&from.to_bytes())),
@@ -209,8 +208,12 @@ fn clash(conflict: &Conflicting) -> String {
         None => String::new(),
     };
     let path = quoted(&conflict.path.to_bytes());
+    let saved = match &conflict.saved {
+        Some(saved) => format!("; what was there is {}", quoted(&saved.to_bytes())),
+        None => String::new(),
+    };
     let (ours, theirs) = (&conflict.ours, &conflict.theirs);
-    format!("C\t{path}\tours {ours}; theirs {theirs}{by}\n")
+    format!("C\t{path}\tours {ours}; theirs {theirs}{by}{saved}\n")
 }
 
 #[cfg(test)]
@@ -224,6 +227,7 @@ mod tests {
             ours: "changed the contents".into(),
             theirs: "removed it".into(),
             by: None,
+            saved: None,
         };
         let expected = "C\t\"a\\n\"\tours changed the contents; theirs removed it";
         assert_eq!(clash(&conflict), format!("{expected}\n"));

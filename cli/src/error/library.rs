@@ -173,7 +173,7 @@ impl From<HostLandError> for ApiError {
         match error {
             HostLandError::Conflicts(ref conflicts) => {
                 let mut made = made(ErrorKind::Conflict).hint(
-                    "nothing was touched; make them equal on one of the sides, or leave them out \
+                    "nothing was changed; make them equal on one of the sides, or leave them out \
                      with --only",
                 );
                 made.causes = conflicts.iter().map(ToString::to_string).collect();
@@ -182,6 +182,10 @@ impl From<HostLandError> for ApiError {
             HostLandError::Pending { .. } => made(ErrorKind::Conflict).hint(
                 "it is tried again with the next landing and when the daemon starts: move what \
                  is in its way aside",
+            ),
+            HostLandError::Lost { .. } => made(ErrorKind::Failed).hint(
+                "what could be taken back was; what was landed is in the workspace's snapshot, and \
+                 what was there before in WS@base: see `floe log` and `floe diff`",
             ),
             HostLandError::NothingToUndo => {
                 made(ErrorKind::NotFound).hint("see what was landed with `floe log`")

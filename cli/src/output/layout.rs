@@ -122,6 +122,15 @@ pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     out
 }
 
+/// A number of things; English makes most plurals with an s.
+#[must_use]
+pub fn counted(count: usize, thing: &str) -> String {
+    match count {
+        1 => format!("1 {thing}"),
+        _ => format!("{count} {thing}s"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use clap::ValueEnum;
 use serde::Serialize;
 
-pub use layout::{columns, first_line, padded, printable, shortened, size, table, width};
+pub use layout::{columns, counted, first_line, padded, printable, shortened, size, table, width};
 
 use crate::error::{ApiError, ErrorKind, shell_word};
 

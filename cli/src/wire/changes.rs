@@ -197,7 +197,7 @@ pub struct Landed {
 pub struct LandedFile {
     /// Its path; of one that is deleted, the one it had.
     pub path: WirePath,
-    /// `added`, `deleted`, `modified`, `renamed` or `metadata`.
+    /// `added`, `deleted`, `modified`, `renamed`, `type_changed` or `metadata`.
     pub change: String,
     /// The path it had, if it was renamed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -219,6 +219,9 @@ pub struct Conflicting {
     /// The workspace that did that by landing there before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
+    /// On the host, where a landing had begun: the path of what was there before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saved: Option<WirePath>,
 }
 
 impl From<LandReport> for Landed {
@@ -234,6 +237,7 @@ impl From<LandReport> for Landed {
             ours: conflict.ours,
             theirs: conflict.theirs,
             by: conflict.by,
+            saved: None,
         };
         Self {
             workspace: report.workspace,
@@ -264,6 +268,7 @@ impl Landed {
             ours: conflict.ours.to_string(),
             theirs: conflict.theirs.to_string(),
             by: None,
+            saved: conflict.saved.as_deref().map(WirePath::from_bytes),
         };
         let dirs: Vec<_> = landed
             .dirs

@@ -271,6 +271,13 @@ impl Bases {
         Ok(())
     }
 
+    /// Whether any base but one refers to the host in place.
+    pub(crate) fn are_others_in_place(&self, but: LayerId) -> bool {
+        let all: Vec<Arc<Base>> = self.all.read().values().cloned().collect();
+        all.iter()
+            .any(|base| base.layer != but && !base.is_adopted())
+    }
+
     /// Bases that somebody asked to have taken in, and that are not yet.
     pub(crate) fn unfinished(&self) -> Vec<LayerId> {
         let all: Vec<Arc<Base>> = self.all.read().values().cloned().collect();

@@ -1,5 +1,7 @@
 //! Reads of what base layers over directories of the host stand for.
 
+use std::collections::{BTreeMap, HashSet};
+
 use rusqlite::{Row as SqlRow, params};
 
 use super::apply::{bits, int};
@@ -83,6 +85,30 @@ impl Catalog {
         self.collect("reading links on the host", &sql, key, |row| {
             Ok((Ino(unsigned(row, 0)?), host_row(row, 1)?.seen))
         })
+    }
+
+    /// What of all bases but one is in place and has one of these inode numbers on the host. Looks at
+    /// all that was taken in.
+    pub(crate) fn host_elsewhere(
+        &self,
+        but: LayerId,
+        inodes: &HashSet<u64>,
+    ) -> Result<BTreeMap<LayerId, Vec<Ino>>, CatalogError> {
+        let during = "looking for other bases over the same files";
+        let failed = |error| CatalogError::during(during)(error);
+        let mut found: BTreeMap<LayerId, Vec<Ino>> = BTreeMap::new();
+        let reader = self.reader();
+        let sql = "SELECT layer, ino, inode FROM host WHERE state = 0 AND layer <> ?1";
+        let mut statement = reader.prepare_cached(sql).map_err(failed)?;
+        let mut rows = statement.query([int(but.0)]).map_err(failed)?;
+        while let Some(row) = rows.next().map_err(failed)? {
+            let inode: i64 = row.get(2).map_err(failed)?;
+            if inodes.contains(&inode.cast_unsigned()) {
+                let layer = LayerId(unsigned(row, 0)?);
+                found.entry(layer).or_default().push(Ino(unsigned(row, 1)?));
+            }
+        }
+        Ok(found)
     }
 
     /// What of a base was found to be another than was seen, at most so many.

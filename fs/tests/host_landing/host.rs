@@ -70,6 +70,28 @@ impl Host {
         scan(&copy)
     }
 
+    /// What the directory was before the plan, made anew.
+    pub fn expected_before(&self) -> Tree {
+        Self::with_everything().scan()
+    }
+
+    /// A staging directory that is there.
+    pub fn staging(&self) -> Option<PathBuf> {
+        let mut entries = fs::read_dir(&self.root).unwrap().map(|one| one.unwrap());
+        let found =
+            entries.find(|one| one.file_name().to_string_lossy().starts_with(".floe-land-"));
+        found.map(|one| one.path())
+    }
+
+    /// Makes somebody the owner of the directory and the store.
+    pub fn give_to(&self, user: u32) {
+        let status = std::process::Command::new("chown")
+            .args(["-Rh", &format!("{user}:{user}")])
+            .arg(self._dir.path())
+            .status();
+        assert!(status.unwrap().success());
+    }
+
     /// Files that the store keeps of landings.
     pub fn kept(&self) -> usize {
         let landings = fs::read_dir(self.store.join("landings"));

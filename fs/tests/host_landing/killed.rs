@@ -1,14 +1,15 @@
 //! Landings whose process is killed at any step, and then that of the recovery.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-use floe_fs::{HostLandError, Store};
+use floe_fs::{HostLandError, HostPart, HostPlan, NewKind, Store};
 
 use super::case::{self, Contents};
 use super::host::{Host, NOTHING, conflicts};
-use super::tree::{Tree, assert_same, file, put_file};
+use super::tree::{Tree, assert_same, file, meta, put, put_file, set_meta};
 
 #[test]
 fn a_landing_whose_directory_is_gone_waits_and_the_store_opens() {
@@ -45,13 +46,112 @@ fn a_landing_whose_directory_is_gone_waits_and_the_store_opens() {
     assert_same(&host.scan(), &after, "finished");
 }
 
+/// A landing that was killed when everything was taken, but a move to `src/came-out` not done.
+fn killed_while_putting() -> Host {
+    (30..90)
+        .find_map(|at| {
+            let host = Host::with_everything();
+            assert!(
+                run_child(&host, "land", at).is_killed,
+                "it has no step {at}"
+            );
+            let is_at = host.staging().is_some_and(|dir| dir.join("puts").exists())
+                && host.scan().get("src/changed") != host.expected_before().get("src/changed")
+                && !host.at("src/came-out").exists();
+            is_at.then_some(host)
+        })
+        .expect("a step between")
+}
+
+/// What others put or change while a landing goes back is theirs, and what was there before is beside it.
+#[test]
+fn going_back_overwrites_nothing_and_waits_for_nothing() {
+    let host = killed_while_putting();
+    let mut expected = host.expected_before();
+    file(&host.at("src/changed"), "theirs, longer", 0o644);
+    file(&host.at("removed-link"), "theirs", 0o644);
+    file(&host.at("src/came-out"), "theirs", 0o644);
+    let store = host.open();
+    let mut found = host.scan();
+    for path in ["src/changed", "removed-link"] {
+        let theirs = found.remove(path).unwrap();
+        assert!(theirs.contains("theirs"), "{path}: {theirs}");
+        let before = format!("{path}.before-");
+        let saved = found.keys().find(|other| other.starts_with(&before));
+        let saved = saved
+            .cloned()
+            .unwrap_or_else(|| panic!("{path}: {found:?}"));
+        let was = expected.remove(path).unwrap();
+        let saved_as = found.remove(&saved).unwrap().replace(&saved, path);
+        assert_eq!(saved_as, was, "{path}");
+    }
+    assert!(found.remove("src/came-out").unwrap().contains("theirs"));
+    assert_same(&found, &expected, "the rest");
+    assert_eq!((host.staging(), host.kept()), (None, 0));
+    host.assert_sound(&store);
+    let plan = host.plan(vec![put_file("more", 1, case::size(1), 0o644, 5)]);
+    store.land_on_host("w", &plan, &NOTHING, false).unwrap();
+}
+
+#[test]
+fn a_staging_directory_that_somebody_removed_is_told_and_what_can_be_is_taken_back() {
+    let host = killed_while_putting();
+    let aside = host.root.with_file_name("elsewhere");
+    fs::rename(&host.root, &aside).unwrap();
+    // It waits for the directory.
+    let store = host.open();
+    fs::rename(&aside, &host.root).unwrap();
+    fs::remove_dir_all(host.staging().unwrap()).unwrap();
+    let left = host.scan();
+    let plan = host.plan(vec![put_file("more", 1, case::size(1), 0o644, 5)]);
+    let lost = store.land_on_host("w", &plan, &NOTHING, false);
+    assert!(matches!(lost, Err(HostLandError::Lost { .. })), "{lost:?}");
+    assert_same(&host.scan(), &left, "nothing else was done");
+    let log = store.log("w", Some(1)).unwrap();
+    let told = log[0].message.clone().unwrap_or_default();
+    assert!(told.contains("cannot be finished"), "{told}");
+    // Said once.
+    store.land_on_host("w", &plan, &NOTHING, false).unwrap();
+    host.assert_sound(&store);
+}
+
+/// Whoever is not root cannot take directories away that nobody may write to.
+#[test]
+fn new_directories_that_are_read_only_do_not_keep_a_landing_from_going_back() {
+    let host = Host::with_everything();
+    host.give_to(NOBODY);
+    let before = host.scan();
+    let child = run_child_as(&host, "read-only", 0, Some(NOBODY));
+    assert!(!child.is_killed);
+    fs::set_permissions(host.at("empty"), fs::Permissions::from_mode(0o755)).unwrap();
+    assert_same(&host.scan(), &before, "gone back");
+}
+
+/// The user that owns nothing.
+const NOBODY: u32 = 65534;
+
 struct Child {
     is_killed: bool,
 }
 
 /// Runs this program again, to do something with the host and be killed at a step.
 fn run_child(host: &Host, act: &str, kill_at: u64) -> Child {
-    let mut command = Command::new(std::env::current_exe().unwrap());
+    run_child_as(host, act, kill_at, None)
+}
+
+/// As [`run_child`], as another user, to whom the host was given.
+fn run_child_as(host: &Host, act: &str, kill_at: u64, user: Option<u32>) -> Child {
+    let mut program = std::env::current_exe().unwrap();
+    if user.is_some() {
+        let copy = host.root.with_file_name("program");
+        fs::copy(&program, &copy).unwrap();
+        program = copy;
+    }
+    let mut command = Command::new(program);
+    if let Some(user) = user.filter(|_| rustix::process::geteuid().is_root()) {
+        std::os::unix::process::CommandExt::uid(&mut command, user);
+        std::os::unix::process::CommandExt::gid(&mut command, user);
+    }
     command.args(["--exact", "killed::what_a_child_does", "--nocapture"]);
     command.env("FLOE_TEST_CHILD", act);
     command.env("FLOE_TEST_CHILD_STORE", &host.store);
@@ -80,6 +180,33 @@ fn what_a_child_does() {
                 .land_on_host("w", &case::plan(&root), &NOTHING, false)
                 .unwrap(),
         ),
+        "read-only" => {
+            let directory = |path| put(path, NewKind::Directory, meta(0o555, 5));
+            let (empty, theirs) = (root.join("empty"), fs::Permissions::from_mode(0o711));
+            let change = || fs::set_permissions(&empty, theirs.clone()).unwrap();
+            let changes = vec![
+                directory("a"),
+                directory("a/b"),
+                put_file("a/b/c", 1, case::size(1), 0o444, 5),
+                set_meta(&root, "empty", "empty", meta(0o500, 5)),
+            ];
+            let parts = vec![HostPart {
+                root: root.clone(),
+                changes,
+            }];
+            let plan = HostPlan { parts };
+            // Their change is found when the new directories are read-only already.
+            let found = conflicts(store.land_on_host("w", &plan, &Contents(&change), false));
+            assert_eq!(
+                (found.len(), found[0].0.as_str()),
+                (1, "empty"),
+                "{found:?}"
+            );
+            assert!(matches!(
+                store.undo_on_host("w", false),
+                Err(HostLandError::NothingToUndo)
+            ));
+        }
         _ => {
             let change = || file(&root.join("src/came-out"), "theirs", 0o644);
             conflicts(store.land_on_host("w", &case::plan(&root), &Contents(&change), false));

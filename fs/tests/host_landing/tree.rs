@@ -149,6 +149,7 @@ pub fn remove(root: &Path, path: &str) -> HostChange {
     HostChange::Remove {
         path: path.into(),
         was: Guard::at(&root.join(path)).unwrap(),
+        seen: Some(Meta::at(&root.join(path)).unwrap()),
     }
 }
 
@@ -165,6 +166,7 @@ pub fn set_meta(root: &Path, from: &str, to: &str, meta: Meta) -> HostChange {
     HostChange::SetMeta {
         path: to.into(),
         was: Guard::at(&root.join(from)).unwrap(),
+        seen: Some(Meta::at(&root.join(from)).unwrap()),
         meta,
     }
 }

@@ -11,7 +11,7 @@ use crate::client::Client;
 use crate::commands::Context;
 use crate::daemon::{self, Cleaned};
 use crate::error::{ApiError, ErrorKind};
-use crate::output::printable;
+use crate::output::{counted, printable};
 use crate::wire::{self, WirePath};
 
 /// How long the daemon may take to unmount everything.
@@ -96,10 +96,8 @@ fn end(context: &Context) -> Result<(Option<u32>, Cleaned), ApiError> {
 /// The error that names all mounts that stay.
 fn left(cleaned: &Cleaned) -> Option<ApiError> {
     let (_, first) = cleaned.left.first()?;
-    let count = cleaned.left.len();
-    let mounts = if count == 1 { "mount" } else { "mounts" };
-    let what =
-        format!("the daemon does not run, but {count} dead {mounts} of it cannot be removed");
+    let mounts = counted(cleaned.left.len(), "dead mount");
+    let what = format!("the daemon does not run, but {mounts} of it cannot be removed");
     let mut error = ApiError::new(first.kind, what);
     error.causes = cleaned
         .left

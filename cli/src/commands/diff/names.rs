@@ -38,18 +38,25 @@ pub(super) fn prefixed(side: &str, path: &[u8]) -> String {
     quoted(&[side.as_bytes(), path].concat())
 }
 
-/// The line of an entry: letter, paths.
-pub(in crate::commands) fn status(one: &Changed) -> String {
-    let path = quoted(&one.path.to_bytes());
-    let letter = match one.change.as_str() {
+/// The letter of a change.
+pub(in crate::commands) fn letter(change: &str) -> &'static str {
+    match change {
         "added" => "A",
         "deleted" => "D",
         "modified" => "M",
         "type_changed" => "T",
-        "renamed" if one.modified => "RM",
-        "renamed" if one.metadata => "Rm",
         "renamed" => "R",
         _ => "m",
+    }
+}
+
+/// The line of an entry: letter, paths.
+pub(in crate::commands) fn status(one: &Changed) -> String {
+    let path = quoted(&one.path.to_bytes());
+    let letter = match one.change.as_str() {
+        "renamed" if one.modified => "RM",
+        "renamed" if one.metadata => "Rm",
+        change => letter(change),
     };
     match &one.from {
         Some(from) => format!("{letter}\t{}\t{path}\n", quoted(&from.to_bytes())),

@@ -1,6 +1,7 @@
 //! How many lines were added and removed, laid out as git does.
 
 use super::names::quoted;
+use crate::output::counted;
 use crate::wire::records::{Changed, FileLines};
 
 /// A line a file, and the sums. Directories that came or went are left out.
@@ -68,10 +69,7 @@ fn bar(added: u64, removed: u64, most: u64, room: u64) -> String {
 }
 
 fn summary(files: u64, added: u64, removed: u64) -> String {
-    let counted = |count: u64, what: &str| match count {
-        1 => format!("1 {what}"),
-        _ => format!("{count} {what}s"),
-    };
+    let counted = |count, what| counted(usize::try_from(count).unwrap_or(usize::MAX), what);
     let mut text = format!(" {} changed", counted(files, "file"));
     if added > 0 || removed == 0 {
         text.push_str(&format!(", {}(+)", counted(added, "insertion")));

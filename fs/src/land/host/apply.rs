@@ -1,4 +1,4 @@
-//! The steps of one part, forwards and back. Each finds out whether it is done already, so that
+//! The steps of one part. Each finds out whether it is done already, so that
 //! they can be gone on with after a crash wherever it was.
 
 use std::io;
@@ -8,6 +8,7 @@ use rustix::fs::{AtFlags, unlinkat};
 use rustix::io::Errno;
 
 use super::guard::Guard;
+use super::meta::Meta;
 use super::root::{Root, exchange, is_absent, look, move_to, names};
 use super::stage::{PUTS, TAKES};
 use super::steps::{Part, Put, SetMeta, Swap, Take};
@@ -37,7 +38,7 @@ pub(super) struct Steps<'a> {
 }
 
 impl Steps<'_> {
-    fn failed<E: Into<io::Error>>(
+    pub(super) fn failed<E: Into<io::Error>>(
         &self,
         action: &'static str,
         path: &[u8],
@@ -45,22 +46,23 @@ impl Steps<'_> {
         HostLandError::step(action, &self.root.path, path)
     }
 
-    fn conflict(&self, path: &[u8], ours: Ours, theirs: Theirs) -> Stop {
+    pub(super) fn conflict(&self, path: &[u8], ours: Ours, theirs: Theirs) -> Stop {
         Stop::Conflict(HostConflict {
             root: self.root.path.clone(),
             path: path.to_vec(),
             ours,
             theirs,
+            saved: None,
         })
     }
 
     /// What has a name in the staging directory.
-    fn staged(&self, name: &str) -> Result<Option<Guard>, HostLandError> {
+    pub(super) fn staged(&self, name: &str) -> Result<Option<Guard>, HostLandError> {
         look(self.staging, name.as_bytes()).map_err(self.failed("look at", name.as_bytes()))
     }
 
     /// Whether everything is taken.
-    fn is_taken(&self) -> Result<bool, HostLandError> {
+    pub(super) fn is_taken(&self) -> Result<bool, HostLandError> {
         let found = look(self.staging, PUTS).map_err(self.failed("look at", PUTS))?;
         Ok(found.is_some())
     }
@@ -130,7 +132,7 @@ impl Steps<'_> {
         Ok(None)
     }
 
-    fn is_empty(&self, name: &str) -> Result<bool, HostLandError> {
+    pub(super) fn is_empty(&self, name: &str) -> Result<bool, HostLandError> {
         let listed = self.root.list(&self.in_staging(name));
         Ok(listed
             .map_err(self.failed("list", name.as_bytes()))?
@@ -163,7 +165,7 @@ impl Steps<'_> {
     }
 
     /// Whether a staged name means the new thing still, and not what it is exchanged with.
-    fn is_new(&self, name: &str, is: Option<&Guard>) -> Result<bool, HostLandError> {
+    pub(super) fn is_new(&self, name: &str, is: Option<&Guard>) -> Result<bool, HostLandError> {
         let found = self.staged(name)?;
         Ok(matches!((found, is), (Some(found), Some(is)) if is.is_same(&found)))
     }
@@ -191,6 +193,9 @@ impl Steps<'_> {
     fn meta(&self, meta: &SetMeta) -> Result<(), Stop> {
         let path = &meta.path.0;
         match self.opened(meta) {
+            Ok(Some(fd)) if !self.is_untouched(meta, &fd)? => {
+                Err(self.conflict(path, Ours::Metadata, Theirs::Modified))
+            }
             Ok(Some(fd)) => {
                 meta.after
                     .set_open(&fd)
@@ -206,119 +211,28 @@ impl Steps<'_> {
         }
     }
 
+    /// Whether nobody else has changed what metadata is to be set of, as far as these steps are.
+    pub(super) fn is_untouched(&self, meta: &SetMeta, fd: &OwnedFd) -> Result<bool, HostLandError> {
+        let (Some(before), Some(is)) = (&meta.before, &meta.is) else {
+            return Ok(true);
+        };
+        let look = || -> io::Result<bool> {
+            let Some(found) = Guard::of(&rustix::fs::fstat(fd)?) else {
+                return Ok(false);
+            };
+            let dates = [*is, meta.after.dated(*is)];
+            Ok(dates.iter().any(|is| is.is_unchanged(&found))
+                && Meta::of_open(fd)?.is_between(before, &meta.after))
+        };
+        look().map_err(self.failed("look at", &meta.path.0))
+    }
+
     /// What metadata is to be set of, if it is at its path.
-    fn opened(&self, meta: &SetMeta) -> rustix::io::Result<Option<OwnedFd>> {
+    pub(super) fn opened(&self, meta: &SetMeta) -> rustix::io::Result<Option<OwnedFd>> {
         let fd = self.root.entry(&meta.path.0)?.open()?;
         let found = Guard::of(&rustix::fs::fstat(&fd)?);
         let is_it = matches!((&meta.is, &found), (Some(is), Some(found)) if is.is_same(found));
         Ok(is_it.then_some(fd))
-    }
-
-    /// Takes back what is done. What somebody else has changed of it stays as it is.
-    pub(super) fn back(&self) -> Result<(), HostLandError> {
-        if self.is_taken()? {
-            for meta in self.part.metas.iter().rev() {
-                self.unset(meta)?;
-            }
-            for put in self.part.puts.iter().rev() {
-                self.unput(put)?;
-            }
-            move_to(self.staging, PUTS, self.staging, TAKES).map_err(self.failed("note", PUTS))?;
-            fault::step();
-        }
-        for swap in self.part.swaps.iter().rev() {
-            self.unswap(swap)?;
-        }
-        for take in self.part.takes.iter().rev() {
-            self.untake(take)?;
-        }
-        Ok(())
-    }
-
-    fn unset(&self, meta: &SetMeta) -> Result<(), HostLandError> {
-        let path = &meta.path.0;
-        let Some(before) = &meta.before else {
-            return Ok(());
-        };
-        match self.opened(meta) {
-            Ok(Some(fd)) => {
-                before
-                    .set_open(&fd)
-                    .map_err(self.failed("reset the metadata of", path))?;
-                fault::step();
-                Ok(())
-            }
-            Ok(None) => Ok(()),
-            Err(errno) if is_absent(errno) => Ok(()),
-            Err(errno) => Err(self.failed("open", path)(errno)),
-        }
-    }
-
-    fn unput(&self, put: &Put) -> Result<(), HostLandError> {
-        let path = &put.path.0;
-        if self.staged(&put.from)?.is_some() {
-            return Ok(());
-        }
-        let found = self.root.look(path).map_err(self.failed("look at", path))?;
-        let is_it = matches!((&put.is, &found), (Some(is), Some(found)) if is.is_same(found));
-        if !is_it {
-            return Ok(());
-        }
-        let moved = |back: bool| {
-            let entry = self.root.entry(path)?;
-            if back {
-                move_to(self.staging, put.from.as_bytes(), &entry.dir, entry.name)
-            } else {
-                move_to(&entry.dir, entry.name, self.staging, put.from.as_bytes())
-            }
-        };
-        moved(false).map_err(self.failed("take back", path))?;
-        // Somebody has put something into a directory that would have been new.
-        let is_new = put.from.starts_with('n') && put.is.is_some_and(|is| is.is_directory());
-        if is_new && !self.is_empty(&put.from)? {
-            moved(true).map_err(self.failed("put back", path))?;
-        }
-        fault::step();
-        Ok(())
-    }
-
-    fn unswap(&self, swap: &Swap) -> Result<(), HostLandError> {
-        let path = &swap.path.0;
-        if self.staged(&swap.with)?.is_none() || self.is_new(&swap.with, swap.is.as_ref())? {
-            return Ok(());
-        }
-        let failed = self.failed("put back", path);
-        let found = self.root.look(path).map_err(self.failed("look at", path))?;
-        let entry = self.root.entry(path).map_err(self.failed("find", path))?;
-        let done = match (found, &swap.is) {
-            (Some(found), Some(is)) if is.is_same(&found) => {
-                exchange(self.staging, swap.with.as_bytes(), &entry.dir, entry.name)
-            }
-            // What somebody else has put there stays, and ours waits.
-            _ => move_to(self.staging, swap.with.as_bytes(), &entry.dir, entry.name),
-        };
-        done.map_err(failed)?;
-        fault::step();
-        Ok(())
-    }
-
-    fn untake(&self, take: &Take) -> Result<(), HostLandError> {
-        if self.staged(&take.to)?.is_none() {
-            return Ok(());
-        }
-        let path = &take.path.0;
-        let moved = self
-            .root
-            .entry(path)
-            .and_then(|entry| move_to(self.staging, take.to.as_bytes(), &entry.dir, entry.name));
-        moved.map_err(self.failed("put back", path))?;
-        fault::step();
-        Ok(())
-    }
-
-    /// Removes the staging directory and what is in it: new things that were not needed.
-    pub(super) fn clear(&self) -> Result<(), HostLandError> {
-        clear(self.root, self.staging, &self.part.staging)
     }
 }
 

@@ -45,6 +45,7 @@ impl Check<'_> {
             path: path.to_vec(),
             ours,
             theirs,
+            saved: None,
         }
     }
 
@@ -71,7 +72,7 @@ impl Check<'_> {
                 // Somebody else removed it as well.
                 None if !take.stays => continue,
                 None => conflicts.push(self.conflict(path, ours, Theirs::Absent)),
-                Some(found) if !take.was.is_untouched(&found) => {
+                Some(found) if !self.is_untouched(steps, path, &take.was, &found)? => {
                     conflicts.push(self.conflict(path, ours, Theirs::Modified));
                 }
                 Some(_) if take.was.is_directory() && !take.stays => {
@@ -85,6 +86,23 @@ impl Check<'_> {
         }
         steps.takes = kept;
         Ok(())
+    }
+
+    /// Whether nothing has happened to what is at a path, its metadata included where that is told.
+    fn is_untouched(
+        &self,
+        steps: &Steps,
+        path: &[u8],
+        was: &Guard,
+        found: &Guard,
+    ) -> Result<bool, HostLandError> {
+        if !was.is_untouched(found) {
+            return Ok(false);
+        }
+        let Some(seen) = steps.seen_at(path).filter(|_| !was.tells_metadata()) else {
+            return Ok(true);
+        };
+        Ok(self.meta(path)?.is_like(seen))
     }
 
     /// Whether a directory that is to go has something in it that does not.
@@ -107,7 +125,7 @@ impl Check<'_> {
             let path = &swap.path.0;
             match self.look(path)? {
                 None => conflicts.push(self.conflict(path, Ours::Modified, Theirs::Absent)),
-                Some(found) if swap.was.is_untouched(&found) => {
+                Some(found) if self.is_untouched(steps, path, &swap.was, &found)? => {
                     if swap.was.is_directory() && self.has_others(steps, path)? {
                         conflicts.push(self.conflict(path, Ours::Modified, Theirs::NotEmpty));
                     }
@@ -182,18 +200,15 @@ impl Check<'_> {
                 }
                 continue;
             };
-            let failed = HostLandError::step("look at", &self.root.path, &path);
             match self.look(&meta.from.0)? {
                 None => conflicts.push(self.conflict(&path, Ours::Metadata, Theirs::Absent)),
                 Some(found) => {
-                    let present = self.meta(&meta.from.0).map_err(failed)?;
-                    if was.is_same(&found)
-                        && present.is_like(&meta.after)
-                        && !was.is_untouched(&found)
-                    {
-                        continue;
-                    }
-                    if !was.is_untouched(&found) {
+                    let present = self.meta(&meta.from.0)?;
+                    if !self.is_untouched(steps, &meta.from.0, &was, &found)? {
+                        // Somebody else set the same.
+                        if was.is_same(&found) && present.is_like(&meta.after) {
+                            continue;
+                        }
                         conflicts.push(self.conflict(&path, Ours::Metadata, Theirs::Modified));
                     }
                     meta.before = Some(present);
@@ -204,9 +219,16 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn meta(&self, path: &[u8]) -> io::Result<Meta> {
-        let entry = self.root.entry(path)?;
-        Meta::of(&entry.dir, entry.name)
+    fn meta(&self, path: &[u8]) -> Result<Meta, HostLandError> {
+        let of = || {
+            let entry = self.root.entry(path)?;
+            Meta::of(&entry.dir, entry.name)
+        };
+        of().map_err(HostLandError::step::<io::Error>(
+            "look at",
+            &self.root.path,
+            path,
+        ))
     }
 
     /// A step that is not needed: nor is what it would have put, but for links to it.

@@ -95,6 +95,11 @@ impl Guard {
         Self { mtime, ..self }
     }
 
+    /// Whether a change of nothing but its metadata would show.
+    pub(super) fn tells_metadata(&self) -> bool {
+        !self.is_directory() && self.ctime.is_some()
+    }
+
     pub(super) fn is_directory(&self) -> bool {
         self.kind == FileKind::Directory as u8
     }
@@ -114,7 +119,6 @@ impl Guard {
 
     /// Whether nothing at all has happened to it.
     pub(super) fn is_untouched(&self, found: &Self) -> bool {
-        let may_differ = self.is_directory() || self.ctime.is_none();
-        self.is_unchanged(found) && (may_differ || self.ctime == found.ctime)
+        self.is_unchanged(found) && (!self.tells_metadata() || self.ctime == found.ctime)
     }
 }

@@ -51,9 +51,8 @@ impl Meta {
         mtime: Timestamp,
         xattrs: impl IntoIterator<Item = (Vec<u8>, Vec<u8>)>,
     ) -> Self {
-        let xattrs = xattrs
-            .into_iter()
-            .map(|(name, value)| (Bytes(name), Bytes(value)));
+        let xattrs = xattrs.into_iter().filter(|(name, _)| is_landed(name));
+        let xattrs = xattrs.map(|(name, value)| (Bytes(name), Bytes(value)));
         let mut xattrs: Vec<_> = xattrs.collect();
         xattrs.sort();
         Self {
@@ -72,6 +71,12 @@ impl Meta {
     pub fn at(path: &Path) -> io::Result<Self> {
         let stat = statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)?;
         Ok(Self::from_stat(&stat, xattrs(path)?))
+    }
+
+    /// The metadata of an open file or directory now.
+    pub(super) fn of_open(fd: &OwnedFd) -> io::Result<Self> {
+        let stat = rustix::fs::fstat(fd)?;
+        Ok(Self::from_stat(&stat, listed(&path_of(fd), false)?))
     }
 
     /// What something is once it has this metadata.
@@ -101,6 +106,27 @@ impl Meta {
     pub(super) fn is_like(&self, other: &Self) -> bool {
         let owners = !is_root() || (self.uid, self.gid) == (other.uid, other.gid);
         owners && (self.perm, &self.xattrs) == (other.perm, &other.xattrs)
+    }
+
+    /// Whether this is seen on the way from one metadata to another: it takes several calls, and a
+    /// crash may have been between them. Some of them change more than they are asked to: set-id bits
+    /// and capabilities go with a change of owner, an ACL has the group's bits of the mode.
+    pub(super) fn is_between(&self, before: &Self, after: &Self) -> bool {
+        let sides = [before, after];
+        let is_own = |name: &Bytes| name.0.starts_with(b"user.") || name.0.starts_with(b"trusted.");
+        let perm = |meta: &Self| meta.perm & 0o1777;
+        let owners = sides.iter().any(|side| side.uid == self.uid)
+            && sides.iter().any(|side| side.gid == self.gid);
+        let present = self.xattrs.iter().filter(|(name, _)| is_own(name));
+        let kept = before.xattrs.iter().filter(|(name, _)| is_own(name));
+        (owners || !is_root())
+            && sides.iter().any(|side| perm(side) == perm(self))
+            && present
+                .into_iter()
+                .all(|one| sides.iter().any(|side| side.xattrs.contains(one)))
+            && kept
+                .into_iter()
+                .all(|one| !after.xattrs.contains(one) || self.xattrs.contains(one))
     }
 
     /// Gives a new thing this metadata. Owners that this user may not set stay the user's, as with
@@ -186,6 +212,16 @@ impl Meta {
     }
 }
 
+/// Lets the owner of an open directory change what is in it.
+pub(super) fn make_writable(fd: &OwnedFd) -> io::Result<()> {
+    let mode = Mode::from_raw_mode(rustix::fs::fstat(fd)?.st_mode & 0o7777);
+    Ok(chmod(path_of(fd), mode | Mode::RWXU)?)
+}
+
+fn is_landed(attribute: &[u8]) -> bool {
+    PREFIXES.iter().any(|prefix| attribute.starts_with(prefix))
+}
+
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
@@ -208,7 +244,7 @@ fn listed(path: &Path, of_link: bool) -> io::Result<Vec<(Bytes, Bytes)>> {
     };
     let mut found = Vec::new();
     for name in list[..length].split(|&byte| byte == 0) {
-        if !PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
+        if !is_landed(name) {
             continue;
         }
         let mut value = vec![0; XATTR_MAX];

@@ -10,7 +10,9 @@
 //! * No path is followed through a symbolic link or a mount: each is resolved beneath an open root.
 //! * Every step can be found to be done already, so that doing all of them again finishes a landing.
 
+mod abandon;
 mod apply;
+mod back;
 mod check;
 mod from_diff;
 mod guard;
@@ -73,6 +75,8 @@ pub enum HostChange {
         path: Vec<u8>,
         /// What was seen there.
         was: Guard,
+        /// Its metadata then, if that is to be what it was as well.
+        seen: Option<Meta>,
     },
     /// Puts a new thing where there will be none.
     Put {
@@ -96,6 +100,8 @@ pub enum HostChange {
         path: Vec<u8>,
         /// What was seen there.
         was: Guard,
+        /// Its metadata then, if that is to be what it was.
+        seen: Option<Meta>,
         /// Its metadata from then on.
         meta: Meta,
     },
@@ -238,12 +244,22 @@ pub struct HostConflict {
     pub ours: Ours,
     /// What somebody else did there.
     pub theirs: Theirs,
+    /// The path that what was there before has now: theirs has its own. Only after a landing that
+    /// had begun and went back.
+    pub saved: Option<Vec<u8>>,
 }
 
 impl fmt::Display for HostConflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = String::from_utf8_lossy(&self.path);
-        write!(f, "{path}: ours {}; theirs {}", self.ours, self.theirs)
+        write!(f, "{path}: ours {}; theirs {}", self.ours, self.theirs)?;
+        match &self.saved {
+            Some(saved) => {
+                let saved = String::from_utf8_lossy(saved);
+                write!(f, "; what was there before is '{saved}' now")
+            }
+            None => Ok(()),
+        }
     }
 }
 
@@ -312,6 +328,17 @@ pub enum HostLandError {
         /// What keeps it.
         #[source]
         source: Box<HostLandError>,
+    },
+    /// Somebody removed a staging directory while its landing was under way, and with it what had
+    /// been taken away. The rest was taken back. Said once.
+    #[error("the landing {id} in {root} cannot be finished: '{staging}' was removed from there")]
+    Lost {
+        /// Its number.
+        id: u64,
+        /// Its directory.
+        root: PathBuf,
+        /// The staging directory.
+        staging: String,
     },
     /// There is no landing to undo.
     #[error("there is no landing that could be undone")]

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::STAGING;
+use super::abandon::{given_up, go_back, lost, missing, unstage};
 use super::apply::{self, Stop};
 use super::check::Check;
 use super::guard::Guard;
@@ -125,7 +126,7 @@ pub(super) fn sync(core: &Core) -> Result<(), HostLandError> {
         .map_err(|error| HostLandError::Sync(Box::new(error)))
 }
 
-fn commit(core: &Core, row: Row) -> Result<(), HostLandError> {
+pub(super) fn commit(core: &Core, row: Row) -> Result<(), HostLandError> {
     core.catalog.apply(&Change::from(row))?;
     fault::step();
     Ok(())
@@ -167,7 +168,7 @@ pub(super) fn land(
     }
     let mut landing = begin(core, order, &opened)?;
     if let Err(error) = stage_all(&landing, &mut opened, source, &kept) {
-        return Err(given_up(core, landing, error));
+        return Err(given_up(core, &landing, error));
     }
     for (part, (_, steps)) in landing.plan.parts.iter_mut().zip(opened) {
         part.takes = steps.takes;
@@ -181,7 +182,7 @@ pub(super) fn land(
         .and_then(|row| commit(core, row))
         .and_then(|()| sync(core));
     if let Err(error) = journaled {
-        return Err(given_up(core, landing, error));
+        return Err(given_up(core, &landing, error));
     }
     landing.state = state::APPLYING;
     go_on(core, landing, order.message.clone())?;
@@ -218,6 +219,7 @@ fn begin(core: &Core, order: &Order, opened: &[(Root, Steps)]) -> Result<Landing
             puts: Vec::new(),
             metas: Vec::new(),
             landed: Vec::new(),
+            moved: Vec::new(),
         });
     }
     let landing = Landing {
@@ -259,33 +261,6 @@ fn stage_all(
     Ok(())
 }
 
-/// Nothing visible was done: removes what was staged, and returns why.
-fn given_up(core: &Core, mut landing: Landing, error: HostLandError) -> HostLandError {
-    landing.state = state::STAGING;
-    match unstage(core, &landing) {
-        Ok(()) => error,
-        Err(other) => {
-            tracing::warn!(error = %other, "a staging directory stays for now");
-            error
-        }
-    }
-}
-
-fn unstage(core: &Core, landing: &Landing) -> Result<(), HostLandError> {
-    for part in &landing.plan.parts {
-        let root = part.open()?;
-        match stage::open(&root, &part.staging) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            staging => {
-                let name = part.staging.as_bytes();
-                let staging = staging.map_err(HostLandError::step("open", &root.path, name))?;
-                apply::clear(&root, &staging, &part.staging)?;
-            }
-        }
-    }
-    commit(core, Row::DropLanding { id: landing.id })
-}
-
 /// Finishes a landing, from wherever it is; or goes back.
 pub(super) fn go_on(
     core: &Core,
@@ -298,6 +273,9 @@ pub(super) fn go_on(
     }
     match landing.state {
         state::STAGING => unstage(core, &landing),
+        state::APPLYING | state::GOING_BACK if !missing(&landing.plan)?.is_empty() => {
+            lost(core, &landing)
+        }
         state::APPLYING => match each(&landing.plan, &mut |steps| steps.forward()) {
             Ok(()) => {
                 for part in &landing.plan.parts {
@@ -308,23 +286,26 @@ pub(super) fn go_on(
                 finish(core, landing, message)
             }
             Err(stop) => {
-                let error = match stop {
-                    Stop::Conflict(conflict) => HostLandError::Conflicts(vec![conflict]),
-                    Stop::Failed(error) => error,
-                };
                 commit(core, landing.row(state::GOING_BACK, false)?)?;
                 landing.state = state::GOING_BACK;
-                go_back(core, &landing)?;
-                Err(error)
+                let others = go_back(core, &landing)?;
+                Err(match stop {
+                    Stop::Conflict(conflict) => {
+                        let first = others.iter().all(|other| other.path != conflict.path);
+                        let first = first.then_some(conflict).into_iter();
+                        HostLandError::Conflicts(first.chain(others).collect())
+                    }
+                    Stop::Failed(error) => error,
+                })
             }
         },
-        state::GOING_BACK => go_back(core, &landing),
+        state::GOING_BACK => go_back(core, &landing).map(drop),
         _ => finish(core, landing, message),
     }
 }
 
 /// Does something with the steps of each part.
-fn each(
+pub(super) fn each(
     plan: &Plan,
     act: &mut dyn FnMut(&apply::Steps<'_>) -> Result<(), Stop>,
 ) -> Result<(), Stop> {
@@ -342,40 +323,8 @@ fn each(
     Ok(())
 }
 
-fn go_back(core: &Core, landing: &Landing) -> Result<(), HostLandError> {
-    let pending = |error: HostLandError| HostLandError::Pending {
-        id: landing.id,
-        root: landing.root(),
-        source: Box::new(error),
-    };
-    let back = || {
-        // One that is gone was gone back from, and cleared, before a crash.
-        let is_there = |part: &&Part| {
-            let found = part.open().and_then(|root| {
-                let name = part.staging.as_bytes();
-                root.look(name)
-                    .map_err(HostLandError::step("look at", &root.path, name))
-            });
-            !matches!(found, Ok(None))
-        };
-        let parts = landing.plan.parts.iter().filter(is_there).cloned();
-        let plan = Plan {
-            parts: parts.rev().collect(),
-            ..landing.plan.clone()
-        };
-        each(&plan, &mut |steps| Ok(steps.back()?))?;
-        plan.parts.iter().try_for_each(sync_changed)?;
-        each(&plan, &mut |steps| Ok(steps.clear()?))
-    };
-    match back() {
-        Ok(()) => commit(core, Row::DropLanding { id: landing.id }),
-        Err(Stop::Failed(error)) => Err(pending(error)),
-        Err(Stop::Conflict(conflict)) => Err(pending(HostLandError::Conflicts(vec![conflict]))),
-    }
-}
-
 /// Makes the names durable that were changed.
-fn sync_changed(part: &Part) -> Result<(), HostLandError> {
+pub(super) fn sync_changed(part: &Part) -> Result<(), HostLandError> {
     let root = part.open()?;
     rustix::fs::syncfs(root.fd()).map_err(HostLandError::step("sync", &root.path, b"."))
 }
@@ -490,7 +439,7 @@ pub(super) fn settle(core: &Core, roots: &[PathBuf]) -> Result<(), HostLandError
             }
             Err(error) if is_in_the_way => {
                 return Err(match error {
-                    HostLandError::Pending { .. } => error,
+                    HostLandError::Pending { .. } | HostLandError::Lost { .. } => error,
                     error => HostLandError::Pending {
                         id,
                         root,

@@ -84,6 +84,8 @@ pub(super) struct Part {
     pub(super) metas: Vec<SetMeta>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) landed: Vec<Landed>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) moved: Vec<Moved>,
 }
 
 /// Renames what is at a path into the staging directory.
@@ -130,7 +132,36 @@ pub(super) struct Landed {
     pub(super) is: Option<Guard>,
 }
 
+/// From where to where a landing moved a directory with what is in it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Moved {
+    pub(super) from: Bytes,
+    pub(super) to: Bytes,
+}
+
+impl Moved {
+    /// Where something is that was in the directory.
+    pub(super) fn new_path(&self, path: &[u8]) -> Option<Vec<u8>> {
+        let rest = path.strip_prefix(&self.from.0[..])?;
+        (rest.first() == Some(&b'/')).then(|| [&self.to.0[..], rest].concat())
+    }
+}
+
 impl Part {
+    /// The directories that were moved, in the order in which that is to be followed.
+    pub(super) fn moves(&self) -> Vec<Moved> {
+        let mut moves = self.moved.clone();
+        let directories = self.takes.iter().filter(|take| take.was.is_directory());
+        for take in directories.filter(|take| take.stays) {
+            let put = self.puts.iter().find(|put| put.from == take.to);
+            moves.extend(put.map(|put| Moved {
+                from: take.path.clone(),
+                to: put.path.clone(),
+            }));
+        }
+        moves
+    }
+
     /// What is at each path that was changed, as far as it is known.
     pub(super) fn after(&self) -> Vec<Landed> {
         let landed = |path: &Bytes, is: Option<Guard>| Landed {
@@ -184,6 +215,8 @@ pub(super) struct Steps {
     new: BTreeSet<Vec<u8>>,
     /// Old paths of everything that is taken or swapped.
     taken: BTreeSet<Vec<u8>>,
+    /// By old path, the metadata that was seen, where a guard does not tell.
+    seen: BTreeMap<Vec<u8>, Meta>,
 }
 
 fn depth(path: &[u8]) -> usize {
@@ -221,7 +254,9 @@ impl Steps {
         };
         for change in changes {
             let is_new = match change {
-                HostChange::Remove { path, was } => {
+                HostChange::Remove { path, was, seen } => {
+                    let seen = seen.iter().map(|seen| (path.clone(), seen.clone()));
+                    made.seen.extend(seen);
                     removes.insert(path, *was);
                     made.taken.insert(path.clone())
                 }
@@ -329,7 +364,13 @@ impl Steps {
     ) -> Result<(), HostLandError> {
         let mut metas = Vec::new();
         for change in changes {
-            let HostChange::SetMeta { path, was, meta } = change else {
+            let HostChange::SetMeta {
+                path,
+                was,
+                seen,
+                meta,
+            } = change
+            else {
                 continue;
             };
             let from = self.origin(path).filter(|_| !self.new.contains(path));
@@ -338,6 +379,8 @@ impl Steps {
                     what: format!("'{}' has no metadata to set", String::from_utf8_lossy(path)),
                 });
             };
+            let seen = seen.iter().map(|seen| (from.clone(), seen.clone()));
+            self.seen.extend(seen);
             let step = SetMeta {
                 path: Bytes(path.clone()),
                 from: Bytes(from),
@@ -397,6 +440,11 @@ impl Steps {
             path: Bytes(path.to_vec()),
             is: Some(found),
         });
+    }
+
+    /// The metadata that was seen at a path, where a guard does not tell.
+    pub(super) fn seen_at(&self, path: &[u8]) -> Option<&Meta> {
+        self.seen.get(path)
     }
 
     /// Whether what is at a path now is taken away or replaced.

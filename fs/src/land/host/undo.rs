@@ -11,7 +11,7 @@ use super::{HostChange, HostLandError, HostPart, HostPlan, NewKind, NewThing};
 use crate::change::{Change, Row};
 use crate::core::Core;
 use crate::fault;
-use crate::id::WorkspaceId;
+use crate::id::{LayerId, WorkspaceId};
 
 /// Of so many landings of a workspace, what they took away is kept.
 const KEPT: usize = 8;
@@ -79,6 +79,7 @@ fn reversed_part(
         changes.push(HostChange::Remove {
             path: path.clone(),
             was,
+            seen: None,
         });
         changes.push(HostChange::Put { path, new });
     }
@@ -93,7 +94,11 @@ fn reversed_part(
                 to: from.0.clone(),
                 was,
             },
-            None => HostChange::Remove { path, was },
+            None => HostChange::Remove {
+                path,
+                was,
+                seen: None,
+            },
         });
     }
     for meta in &part.metas {
@@ -101,6 +106,7 @@ fn reversed_part(
             changes.push(HostChange::SetMeta {
                 path: meta.from.0.clone(),
                 was: meta.is.ok_or_else(|| damaged(&meta.path))?,
+                seen: Some(meta.after.clone()),
                 meta: before.clone(),
             });
         }
@@ -197,6 +203,7 @@ fn only_landed(landing: &mut Landing) {
             .collect();
         let landed = landed.into_iter().map(|(path, is)| Landed { path, is });
         part.landed = landed.collect();
+        part.moved = part.moves();
         part.takes.clear();
         part.swaps.clear();
         part.puts.clear();
@@ -204,19 +211,30 @@ fn only_landed(landing: &mut Landing) {
     }
 }
 
-/// Gives up what older landings took away, and all of those of deleted workspaces.
+/// Gives up what older landings took away, and all of those of deleted workspaces; and landings of
+/// which no layer is left that could know of them.
 pub(super) fn drop_old(core: &Core) -> Result<(), HostLandError> {
     let records = core.catalog.host_landings()?;
     let mut by_workspace: BTreeMap<WorkspaceId, Vec<Landing>> = BTreeMap::new();
     let mut change = Change::new();
     let mut forgotten = Vec::new();
     for record in records.iter().filter(|one| one.state >= state::DONE) {
+        let mut landing = Landing::parse(record)?;
         if record.deleted {
-            change.push(Row::DropLanding { id: record.id });
-            forgotten.push(record.id);
-            continue;
+            // Nobody can undo it. What was forked from there still knows of it.
+            let from = landing.plan.from.map(LayerId);
+            if from.is_none_or(|from| core.layers.lineage(from).is_none()) {
+                change.push(Row::DropLanding { id: record.id });
+                forgotten.push(record.id);
+                continue;
+            }
+            if landing.state == state::DONE {
+                only_landed(&mut landing);
+                landing.state = state::REMEMBERED;
+                change.push(landing.row(state::REMEMBERED, true)?);
+                forgotten.push(landing.id);
+            }
         }
-        let landing = Landing::parse(record)?;
         by_workspace
             .entry(landing.workspace)
             .or_default()
@@ -264,6 +282,11 @@ fn merge(landings: &[Landing], change: &mut Change) -> Result<(), HostLandError>
                 .entry(part.root.clone())
                 .or_insert_with(|| (part.clone(), BTreeMap::new()));
             known.0 = part.clone();
+            for moved in part.moves() {
+                let there = std::mem::take(&mut known.1).into_iter();
+                let new = |path: Bytes| moved.new_path(&path.0).map_or(path, Bytes);
+                known.1 = there.map(|(path, is)| (new(path), is)).collect();
+            }
             known
                 .1
                 .extend(part.landed.iter().map(|one| (one.path.clone(), one.is)));

@@ -223,10 +223,12 @@ impl<'a> Changes<'a> {
     fn remove(&mut self, path: &[u8], old: &FileVersion) -> Result<(), HostLandError> {
         let place = self.place(path)?;
         let was = self.expected(&place, old)?;
-        let path = place.path;
+        // Whoever sets the mode of a directory that goes loses nothing.
+        let seen = (!was.is_directory()).then_some(old);
+        let (seen, path) = (self.seen(&was, seen)?, place.path);
         self.roots[place.root]
             .changes
-            .push(HostChange::Remove { path, was });
+            .push(HostChange::Remove { path, was, seen });
         Ok(())
     }
 
@@ -269,10 +271,14 @@ impl<'a> Changes<'a> {
     ) -> Result<(), HostLandError> {
         let (from, place) = (self.place(before)?, self.place(path)?);
         let was = self.expected(&from, old)?;
+        let seen = self.seen(&was, Some(old))?;
         let (meta, path) = (self.meta(new)?, place.path);
-        self.roots[place.root]
-            .changes
-            .push(HostChange::SetMeta { path, was, meta });
+        self.roots[place.root].changes.push(HostChange::SetMeta {
+            path,
+            was,
+            seen,
+            meta,
+        });
         Ok(())
     }
 
@@ -311,21 +317,31 @@ impl<'a> Changes<'a> {
             was,
         });
         if entry.metadata && new.attr.kind != FileKind::Symlink {
+            let seen = self.seen(&was, Some(old))?;
             let (meta, path) = (self.meta(new)?, to.path);
-            self.roots[from.root]
-                .changes
-                .push(HostChange::SetMeta { path, was, meta });
+            self.roots[from.root].changes.push(HostChange::SetMeta {
+                path,
+                was,
+                seen,
+                meta,
+            });
         }
         Ok(())
     }
 
-    fn meta(&self, new: &FileVersion) -> Result<Meta, HostLandError> {
-        let lineage = self.core.layers.known(self.layer)?;
-        let xattrs = self.core.catalog.xattrs(new.ino, lineage)?;
+    /// The metadata that something is to have on the host, where its guard does not tell.
+    fn seen(&self, was: &Guard, old: Option<&FileVersion>) -> Result<Option<Meta>, HostLandError> {
+        let old = old.filter(|_| !was.tells_metadata());
+        old.map(|old| self.meta(old)).transpose()
+    }
+
+    fn meta(&self, of: &FileVersion) -> Result<Meta, HostLandError> {
+        let lineage = self.core.layers.known(of.layer)?;
+        let xattrs = self.core.catalog.xattrs(of.ino, lineage)?;
         let xattrs = xattrs
             .into_iter()
             .map(|(name, value)| (name.to_vec(), value.to_vec()));
-        let attr = &new.attr;
+        let attr = &of.attr;
         Ok(Meta::new(attr.perm, attr.uid, attr.gid, attr.mtime, xattrs))
     }
 

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use super::super::HostLandError;
 use super::super::guard::Guard;
 use super::super::run::{Landing, state};
-use super::super::steps::{Kind, Part};
+use super::super::steps::{Kind, Moved, Part};
 use crate::core::Core;
 use crate::id::{LayerId, WorkspaceId};
 
@@ -95,26 +95,19 @@ impl Known {
 
     /// What is in a directory that was moved went with it.
     fn moved(&mut self, part: &Part, kind: Kind) {
-        let directories = part.takes.iter().filter(|take| take.was.is_directory());
-        for take in directories.filter(|take| take.stays) {
-            let Some(put) = part.puts.iter().find(|put| put.from == take.to) else {
-                continue;
+        for moved in part.moves() {
+            let new = |at: At| match moved.new_path(&at.1) {
+                Some(path) if at.0 == part.root.0 => (at.0, path),
+                _ => at,
             };
-            let (from, to) = (&take.path.0, &put.path.0);
+            let left = std::mem::take(&mut self.left).into_iter();
+            self.left = left.map(|(at, left)| (new(at), left)).collect();
+            let partly = std::mem::take(&mut self.partly).into_iter();
+            self.partly = partly.map(|(at, of)| (new(at), of)).collect();
             if kind == Kind::Part {
-                let (root, from, to) = (part.root.0.clone(), from.clone(), to.clone());
-                self.moves.push((root, from, to));
+                let (root, Moved { from, to }) = (part.root.0.clone(), moved);
+                self.moves.push((root, from.0, to.0));
             }
-            let moves = |at: &At| {
-                let rest = at.1.strip_prefix(&from[..])?;
-                (at.0 == part.root.0 && rest.first() == Some(&b'/'))
-                    .then(|| (at.0.clone(), [&to[..], rest].concat()))
-            };
-            let new = |at: &At| moves(at).unwrap_or_else(|| at.clone());
-            let left = self.left.iter().map(|(at, left)| (new(at), *left));
-            self.left = left.collect();
-            let partly = self.partly.iter().map(|(at, of)| (new(at), *of));
-            self.partly = partly.collect();
         }
     }
 

@@ -130,7 +130,7 @@ impl Store {
         };
         let taken = self.snapshot_for("land", workspace, &why)?;
         let planned = self.plan_landing(info.id, base, taken.layer, &options.only)?;
-        self.adopt_some(base, &planned.touched)?;
+        self.adopt_everywhere(base, &planned.touched)?;
         let view = View::new(
             self.core.clone(),
             ViewTarget::Frozen(taken.id.clone()),
