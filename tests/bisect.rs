@@ -1,7 +1,6 @@
 //! `floe bisect` through the binary: the first bad snapshot is found in few runs, and nothing is left.
 
 use std::fs;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use floe_harness::TestStore;
@@ -161,12 +160,12 @@ fn an_interrupt_leaves_nothing_behind() {
     let (store, _) = broken_from(1, 3);
     let started = store.base().join("started");
     let script = format!(
-        "echo $$ > {}; sleep 600 & exec sleep 600",
+        "sleep 600 & echo $$ $! > {}; exec sleep 600",
         started.display()
     );
     let mut child = store.command().args(bisect("s0", &script)).spawn().unwrap();
     let handle = Handle::of_child(&child);
-    let pid = loop {
+    let pids = loop {
         let pid = fs::read_to_string(&started).unwrap_or_default();
         if pid.ends_with('\n') {
             break pid.trim().to_owned();
@@ -184,6 +183,10 @@ fn an_interrupt_leaves_nothing_behind() {
     let status = child.wait().unwrap();
     assert!(ended, "it goes on");
     assert_eq!(status.code(), Some(130));
-    assert!(!PathBuf::from(format!("/proc/{pid}")).exists());
+    assert_eq!(pids.split(' ').count(), 2, "{pids}");
+    for pid in pids.split(' ') {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        assert!(stat.is_empty() || stat.contains(") Z "), "{stat}");
+    }
     assert_nothing_left(&store);
 }

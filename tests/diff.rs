@@ -230,7 +230,7 @@ fn patched(root: &Path) -> Vec<(String, String, Vec<u8>)> {
     let tree = Tree::scan(root, ScanOptions::NO_TIMES);
     let mut all = Vec::new();
     for (name, node) in &tree.nodes {
-        if node.kind == "directory" || name.is_empty() {
+        if node.kind == "dir" || name.is_empty() {
             continue;
         }
         let path = root.join(OsStr::from_bytes(name));

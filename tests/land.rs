@@ -250,12 +250,10 @@ fn programs_go_on_with_other_files_and_see_what_landed() {
             })
         })
         .collect();
-    let mut landed = 0;
     for round in 0..8 {
         fs::write(ours.join("kept"), format!("round {round}")).unwrap();
         fs::write(ours.join(format!("new{round}")), "n").unwrap();
         store.ok(["land", "w"]);
-        landed += 1;
         assert_eq!(
             fs::read_to_string(theirs.join("kept")).unwrap(),
             format!("round {round}")
@@ -269,7 +267,6 @@ fn programs_go_on_with_other_files_and_see_what_landed() {
         std::thread::sleep(Duration::from_millis(20));
     }
     stop.store(true, Ordering::Relaxed);
-    assert_eq!(landed, 8);
     for (number, writer) in writers.into_iter().enumerate() {
         let written = writer.join().unwrap();
         let bytes = fs::read(theirs.join(format!("writer{number}"))).unwrap();

@@ -332,16 +332,84 @@ fn everything_is_found_again_when_the_store_is_opened_anew() {
 }
 
 #[test]
-fn what_nobody_may_read_is_an_error_and_is_tried_again() {
+fn a_fifo_in_place_of_a_file_is_not_opened() {
     let scratch = Scratch::new();
     let view = scratch.view();
-    // Root reads everything; a FIFO in place of the file shows that nothing is opened blindly.
     let small = walk(&view, "small");
     fs::remove_file(scratch.host.join("small")).unwrap();
     rustix_mkfifo(&scratch.host.join("small"));
     stale(try_read(&view, small));
-    fs::set_permissions(scratch.host.join("a"), fs::Permissions::from_mode(0o755)).unwrap();
-    assert_eq!(list(&view, walk(&view, "a")), ["again", "b", "large"]);
+}
+
+/// The user that owns nothing: root may read everything.
+const NOBODY: u32 = 65534;
+
+/// Runs this program again, as a user who may not read everything in a directory.
+fn as_nobody(dir: &Path, act: &str) {
+    let program = dir.join("program");
+    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    let mut command = std::process::Command::new(program);
+    command.args(["--exact", "what_a_child_does", "--nocapture"]);
+    command.env("FLOE_TEST_CHILD", act);
+    command.env("FLOE_TEST_CHILD_DIR", dir);
+    std::os::unix::process::CommandExt::uid(&mut command, NOBODY);
+    std::os::unix::process::CommandExt::gid(&mut command, NOBODY);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
+
+/// Not a test by itself: what the children of another do.
+#[test]
+fn what_a_child_does() {
+    let Some(act) = std::env::var_os("FLOE_TEST_CHILD") else {
+        return;
+    };
+    let dir = PathBuf::from(std::env::var_os("FLOE_TEST_CHILD_DIR").unwrap());
+    let store = dir.join("s");
+    let view = if act == "first" {
+        let store = new_store(&store);
+        let base = BaseDir {
+            dir: dir.join("host"),
+            at: PathBuf::from("/"),
+        };
+        store
+            .create_workspace_from(&name("w"), &[base], "")
+            .unwrap();
+        store.open_live("w").unwrap()
+    } else {
+        Store::open(&store).unwrap().open_live("w").unwrap()
+    };
+    assert_eq!(list(&view, Ino::ROOT), ["closed", "open", "secret"]);
+    assert_eq!(read(&view, walk(&view, "open")), b"open\n");
+    let (secret, closed) = (walk(&view, "secret"), walk(&view, "closed"));
+    for _ in 0..2 {
+        let denied = try_read(&view, secret).unwrap_err();
+        assert_eq!(Errno::from(&denied), Errno(libc::EACCES));
+        if act == "first" {
+            let denied = view.lookup(closed, b"in").unwrap_err();
+            assert_eq!(Errno::from(&denied), Errno(libc::EACCES));
+        } else {
+            assert_eq!(list(&view, closed), ["in"]);
+        }
+    }
+}
+
+/// The rest is there, and what may be read later is read then.
+#[test]
+fn what_the_user_may_not_read_is_an_error_and_is_tried_again() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (dir, mode) = (scratch.path(), fs::Permissions::from_mode);
+    let host = dir.join("host");
+    fs::create_dir_all(host.join("closed")).unwrap();
+    for file in ["open", "secret", "closed/in"] {
+        fs::write(host.join(file), format!("{file}\n")).unwrap();
+    }
+    fs::set_permissions(dir, mode(0o777)).unwrap();
+    fs::set_permissions(host.join("secret"), mode(0o600)).unwrap();
+    fs::set_permissions(host.join("closed"), mode(0o700)).unwrap();
+    as_nobody(dir, "first");
+    fs::set_permissions(host.join("closed"), mode(0o755)).unwrap();
+    as_nobody(dir, "first-opened");
 }
 
 fn rustix_mkfifo(path: &Path) {

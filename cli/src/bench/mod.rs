@@ -1,7 +1,7 @@
 //! The bench suite: what `floe bench` and `cargo bench` measure and how they show it.
 //!
-//! [`run`] does it all. Each bench is one file ([`snapshot`], [`fork`], [`depth`], [`copy_up`]) that
-//! builds what it measures in a temporary store on the disk in question ([`fill`], [`rig`]), does the
+//! [`run`] does it all. Each bench is one file ([`snapshot`], [`fork`], [`depth`], [`copy_up`], [`base`], [`diff`],
+//! [`land`]) that builds what it measures in a temporary store on the disk in question ([`fill`], [`rig`]), does the
 //! thing again and again ([`stats`]), and returns a [`report::Section`] with percentiles, the
 //! promises of the design and whether they were kept. [`peers`] does the same by other means in the
 //! same run.

@@ -4,7 +4,7 @@
 //! daemon  {"floe":"0.1.0","pid":4711}                            on connecting
 //! client  {"snapshot":{"workspace":"w", ...}}                    a request
 //! daemon  "accepted"                                             it begins to work on it
-//! daemon  {"progress":{"files":120,"bytes":88000}}               only while importing
+//! daemon  {"progress":{"files":120,"bytes":88000}}               only while importing or adopting
 //! daemon  {"ok":{"id":"1f0c...", ...}}  or  {"error":{...}}      the answer
 //! ```
 //!

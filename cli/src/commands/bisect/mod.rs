@@ -26,8 +26,8 @@ use crate::wire::{Diff, ListSnapshots, ShowSnapshot, ShowWorkspace};
 /// above end the search.
 ///
 /// The command runs in the fork's root, with FLOE_WORKSPACE (the fork), FLOE_SNAPSHOT and FLOE_STORE
-/// set; what it prints goes to stderr. The forks are called bisect-PID-N and are removed, with
-/// whatever the command left running, also on an interrupt.
+/// set; what it prints goes to stderr. The forks are called bisect-PID-N and are removed, and
+/// what the command left running in its process group is ended, also on an interrupt.
 ///
 /// Under --json: an object with `first_bad` and `previous` (snapshots), `runs` (each `snapshot`,
 /// `verdict` and `code`), and `changes` as of `floe diff --json`.
