@@ -177,6 +177,23 @@ fn conflicts_are_listed_with_both_sides_and_nothing_is_touched() {
     store.fails(4, ["land", "w"]);
 }
 
+/// Which mode would be right is not for a landing to say.
+#[test]
+fn the_same_new_file_with_another_mode_is_a_conflict() {
+    let (store, theirs, ours) = forked();
+    for root in [&theirs, &ours] {
+        fs::create_dir(root.join("both")).unwrap();
+        fs::write(root.join("both/script"), "same\n").unwrap();
+    }
+    let mode = fs::Permissions::from_mode;
+    fs::set_permissions(ours.join("both/script"), mode(0o755)).unwrap();
+    let refused = store.fails(4, ["land", "w", "--json"]).json();
+    assert_eq!(refused["conflicts"][0]["path"], "both/script");
+    fs::set_permissions(theirs.join("both/script"), mode(0o755)).unwrap();
+    fs::set_permissions(theirs.join("both"), mode(0o700)).unwrap();
+    store.ok(["land", "w"]);
+}
+
 #[test]
 fn several_forks_land_one_after_another_and_are_named_where_they_conflict() {
     let (store, theirs, ours) = forked();

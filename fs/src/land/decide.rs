@@ -257,6 +257,15 @@ impl Planner<'_> {
             self.conflict(path(o), "added it", "added another", Some(&t.file));
             return Ok(());
         }
+        // Neither side's is more right. Directories are one however they came to be.
+        if !o.file.is_directory()
+            && (!same_attributes(&o.file.row.attr, &t.file.row.attr)
+                || self.xattrs(1, &o.file)? != self.xattrs(2, &t.file)?)
+        {
+            let verb = "added it with other attributes";
+            self.conflict(path(o), "added it", verb, Some(&t.file));
+            return Ok(());
+        }
         let places = self.places(o, false)?;
         let Some(add) = self.add(&places, o, "added it there")? else {
             return Ok(());

@@ -2,11 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use similar::TextMerge;
+use similar::{TextDiff, TextMerge};
 
 use crate::attr::Attr;
 use crate::change::Name;
+
+/// How long one side is compared with the base.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Extended attributes.
 pub(super) type Xattrs = BTreeMap<Name, Arc<[u8]>>;
@@ -57,8 +61,26 @@ pub(super) fn xattrs(
     Ok(changes)
 }
 
-/// Merges text by lines; `None` where both sides changed the same lines.
+/// Text of at most so many bytes is merged at once.
+const QUICK: usize = 16 << 10;
+
+/// Whether a side can be compared with the base in a while. Nothing limits a merge itself.
+fn is_comparable(base: &[u8], side: &[u8]) -> bool {
+    if base.len().max(side.len()) <= QUICK {
+        return true;
+    }
+    let began = Instant::now();
+    let mut limited = TextDiff::configure();
+    limited.timeout(PATIENCE).diff_lines(base, side);
+    began.elapsed() < PATIENCE
+}
+
+/// Merges text by lines; `None` where both sides changed the same lines, or so much of long text that
+/// it would take long.
 pub(super) fn text(base: &[u8], ours: &[u8], theirs: &[u8]) -> Option<Vec<u8>> {
+    if !is_comparable(base, ours) || !is_comparable(base, theirs) {
+        return None;
+    }
     let merge = TextMerge::from_lines(base, ours, theirs);
     if merge.is_conflicted() {
         return None;
@@ -105,6 +127,23 @@ mod tests {
             xattrs(&base, &ours, &set(&[("a", "9"), ("b", "1"), ("c", "1")])),
             Err(Conflict)
         );
+    }
+
+    #[test]
+    fn long_text_that_was_rewritten_is_not_merged_for_ever() {
+        // No two lines are the same on the two sides, so nothing is found for a long time.
+        let lines = |of: u32| -> Vec<u8> {
+            let numbers = (0..400_000_u32).map(|n| n.wrapping_mul(2_654_435_761) ^ of);
+            numbers
+                .flat_map(|n| format!("{n}\n").into_bytes())
+                .collect()
+        };
+        assert_eq!(text(&lines(0), &lines(1), &lines(2)), None);
+        let (base, mut ours) = (lines(0), lines(0));
+        ours.splice(0..0, *b"first\n");
+        let theirs = [&base[..], b"last\n"].concat();
+        let merged = [&ours[..], b"last\n"].concat();
+        assert!(text(&base, &ours, &theirs) == Some(merged));
     }
 
     #[test]
