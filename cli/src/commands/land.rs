@@ -152,10 +152,15 @@ fn target(onto: &OsString) -> Result<WirePath, ApiError> {
 
 fn refused(done: &Landed, count: usize) -> ApiError {
     let what = format!(
-        "'{}' does not land on '{}': {}; nothing was changed",
+        "'{}' does not land on '{}': {}; {}",
         done.workspace,
         done.onto,
-        counted(count, "conflict")
+        counted(count, "conflict"),
+        if done.conflicts.iter().any(|one| one.saved.is_some()) {
+            "what had begun was taken back"
+        } else {
+            "nothing was changed"
+        }
     );
     if !done.dirs.is_empty() {
         return ApiError::new(ErrorKind::Conflict, what)

@@ -271,11 +271,11 @@ impl Bases {
         Ok(())
     }
 
-    /// Whether any base but one refers to the host in place.
-    pub(crate) fn are_others_in_place(&self, but: LayerId) -> bool {
+    /// Bases that refer to the host in place.
+    pub(crate) fn in_place(&self) -> Vec<LayerId> {
         let all: Vec<Arc<Base>> = self.all.read().values().cloned().collect();
-        all.iter()
-            .any(|base| base.layer != but && !base.is_adopted())
+        let in_place = all.iter().filter(|base| !base.is_adopted());
+        in_place.map(|base| base.layer).collect()
     }
 
     /// Bases that somebody asked to have taken in, and that are not yet.

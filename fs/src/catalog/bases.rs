@@ -87,25 +87,24 @@ impl Catalog {
         })
     }
 
-    /// What of all bases but one is in place and has one of these inode numbers on the host. Looks at
-    /// all that was taken in.
-    pub(crate) fn host_elsewhere(
+    /// What of a base has one of these inode numbers on the host. Looks at all that was taken in.
+    pub(crate) fn host_inodes(
         &self,
-        but: LayerId,
+        layer: LayerId,
         inodes: &HashSet<u64>,
-    ) -> Result<BTreeMap<LayerId, Vec<Ino>>, CatalogError> {
+    ) -> Result<BTreeMap<u64, Ino>, CatalogError> {
         let during = "looking for other bases over the same files";
         let failed = |error| CatalogError::during(during)(error);
-        let mut found: BTreeMap<LayerId, Vec<Ino>> = BTreeMap::new();
+        let mut found = BTreeMap::new();
         let reader = self.reader();
-        let sql = "SELECT layer, ino, inode FROM host WHERE state = 0 AND layer <> ?1";
+        let sql = "SELECT inode, ino FROM host WHERE layer = ?1";
         let mut statement = reader.prepare_cached(sql).map_err(failed)?;
-        let mut rows = statement.query([int(but.0)]).map_err(failed)?;
+        let mut rows = statement.query([int(layer.0)]).map_err(failed)?;
         while let Some(row) = rows.next().map_err(failed)? {
-            let inode: i64 = row.get(2).map_err(failed)?;
-            if inodes.contains(&inode.cast_unsigned()) {
-                let layer = LayerId(unsigned(row, 0)?);
-                found.entry(layer).or_default().push(Ino(unsigned(row, 1)?));
+            let inode: i64 = row.get(0).map_err(failed)?;
+            let inode = inode.cast_unsigned();
+            if inodes.contains(&inode) {
+                found.insert(inode, Ino(unsigned(row, 1)?));
             }
         }
         Ok(found)

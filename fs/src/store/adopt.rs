@@ -3,7 +3,6 @@
 //! What is visible does not change: a file's contents get an object of the id that stood for the
 //! file on the host all along (docs/format.md).
 
-use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -175,29 +174,6 @@ impl Store {
             adoption.give_up();
         }
         taken
-    }
-}
-
-impl Store {
-    /// As [`Store::adopt_some`], with what other bases show of the same files of the host.
-    ///
-    /// # Errors
-    /// As [`Store::adopt`].
-    pub(crate) fn adopt_everywhere(&self, layer: LayerId, inos: &[Ino]) -> Result<(), AdoptError> {
-        let core = &self.core;
-        self.adopt_some(layer, inos)?;
-        if !core.bases.are_others_in_place(layer) {
-            return Ok(());
-        }
-        let mut inodes = HashSet::new();
-        for ino in inos {
-            let row = core.catalog.host_at(*ino, layer)?;
-            inodes.extend(row.map(|row| row.seen.inode));
-        }
-        for (other, inos) in core.catalog.host_elsewhere(layer, &inodes)? {
-            self.adopt_some(other, &inos)?;
-        }
-        Ok(())
     }
 }
 

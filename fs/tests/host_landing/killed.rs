@@ -9,7 +9,7 @@ use floe_fs::{HostLandError, HostPart, HostPlan, NewKind, Store};
 
 use super::case::{self, Contents};
 use super::host::{Host, NOTHING, conflicts};
-use super::tree::{Tree, assert_same, file, meta, put, put_file, set_meta};
+use super::tree::{Tree, assert_same, file, meta, put, put_file, scan, set_meta, with_attributes};
 
 #[test]
 fn a_landing_whose_directory_is_gone_waits_and_the_store_opens() {
@@ -30,17 +30,13 @@ fn a_landing_whose_directory_is_gone_waits_and_the_store_opens() {
         matches!(missing, Err(HostLandError::NothingToUndo)),
         "{missing:?}"
     );
-    // Another directory in its place is left alone.
+    // Another directory in its place has nothing to do with it.
     fs::create_dir(&host.root).unwrap();
     let plan = host.plan(vec![put_file("a", 1, case::size(1), 0o644, 5)]);
-    let pending = store.land_on_host("w", &plan, &NOTHING, false);
-    assert!(
-        matches!(pending, Err(HostLandError::Pending { .. })),
-        "{pending:?}"
-    );
-    assert!(host.scan().is_empty());
+    store.land_on_host("w", &plan, &NOTHING, false).unwrap();
+    assert_eq!(host.scan().len(), 1);
     drop(store);
-    fs::remove_dir(&host.root).unwrap();
+    fs::remove_dir_all(&host.root).unwrap();
     fs::rename(&aside, &host.root).unwrap();
     drop(host.open());
     assert_same(&host.scan(), &after, "finished");
@@ -91,6 +87,12 @@ fn going_back_overwrites_nothing_and_waits_for_nothing() {
     host.assert_sound(&store);
     let plan = host.plan(vec![put_file("more", 1, case::size(1), 0o644, 5)]);
     store.land_on_host("w", &plan, &NOTHING, false).unwrap();
+    let log = store.log("w", None).unwrap();
+    let told = log.iter().filter_map(|one| one.message.as_deref());
+    assert_eq!(
+        told.filter(|message| message.contains(".before-")).count(),
+        1
+    );
 }
 
 #[test]
@@ -113,6 +115,16 @@ fn a_staging_directory_that_somebody_removed_is_told_and_what_can_be_is_taken_ba
     // Said once.
     store.land_on_host("w", &plan, &NOTHING, false).unwrap();
     host.assert_sound(&store);
+}
+
+/// Whoever is not root may not set attributes of what may not be written to.
+#[test]
+fn attributes_of_what_is_read_only_are_landed_and_undone() {
+    let host = Host::with_everything();
+    host.give_to(NOBODY);
+    let before = host.scan();
+    run_child_as(&host, "attributes", 0, Some(NOBODY));
+    assert_same(&host.scan(), &before, "undone");
 }
 
 /// Whoever is not root cannot take directories away that nobody may write to.
@@ -206,6 +218,30 @@ fn what_a_child_does() {
                 store.undo_on_host("w", false),
                 Err(HostLandError::NothingToUndo)
             ));
+        }
+        "attributes" => {
+            let with = |perm, value: &[u8]| with_attributes(perm, 5, &[value]);
+            let (contents, size) = (1, case::size(1));
+            let changes = vec![
+                put("new", NewKind::File { contents, size }, with(0o444, b"a")),
+                set_meta(&root, "src/script", "src/script", with(0o400, b"b")),
+            ];
+            let parts = vec![HostPart {
+                root: root.clone(),
+                changes,
+            }];
+            let plan = HostPlan { parts };
+            store.land_on_host("w", &plan, &NOTHING, false).unwrap();
+            let found = scan(&root);
+            assert!(
+                found["new"].ends_with("0444 65534:65534 \"a\""),
+                "{found:?}"
+            );
+            assert!(
+                found["src/script"].ends_with("0400 65534:65534 \"b\""),
+                "{found:?}"
+            );
+            store.undo_on_host("w", false).unwrap();
         }
         _ => {
             let change = || file(&root.join("src/came-out"), "theirs", 0o644);

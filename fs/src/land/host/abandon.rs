@@ -3,7 +3,7 @@
 use super::apply::{self, Stop};
 use super::run::{Landing, commit, each, state, sync, sync_changed};
 use super::stage;
-use super::steps::{Part, Plan};
+use super::steps::{Kind, Landed, Part, Plan};
 use super::{HostConflict, HostLandError};
 use crate::change::{Change, EventRow, Row};
 use crate::core::Core;
@@ -11,7 +11,7 @@ use crate::engine::now_ns;
 
 /// Nothing visible was done: removes what was staged, and returns why.
 pub(super) fn given_up(core: &Core, landing: &Landing, error: HostLandError) -> HostLandError {
-    match forget(core, landing) {
+    match forget(core, landing.clone()) {
         Ok(()) => error,
         Err(other) => {
             tracing::warn!(error = %other, "a staging directory stays for now");
@@ -22,10 +22,41 @@ pub(super) fn given_up(core: &Core, landing: &Landing, error: HostLandError) -> 
 
 /// Nothing of a landing is visible, or not any more: that is noted, and durable, before the staging
 /// directories go, whose absence means something else to a landing under way.
-fn forget(core: &Core, landing: &Landing) -> Result<(), HostLandError> {
-    commit(core, landing.row(state::STAGING, false)?)?;
+fn forget(core: &Core, mut landing: Landing) -> Result<(), HostLandError> {
+    for part in &mut landing.plan.parts {
+        part.landed = put_back(part)?;
+        part.takes.clear();
+        part.swaps.clear();
+        part.puts.clear();
+        part.metas.clear();
+    }
+    landing.plan.kind = Kind::Back;
+    landing.plan.undoes = None;
+    commit(core, landing.row(state::STAGING, true)?)?;
     sync(core)?;
-    unstage(core, landing)
+    unstage(core, &landing)
+}
+
+/// What was moved away and back: that changed its `ctime`, which nobody else did.
+fn put_back(part: &Part) -> Result<Vec<Landed>, HostLandError> {
+    let root = part.open()?;
+    let taken = part.takes.iter().map(|take| (&take.path, take.was));
+    let swapped = part.swaps.iter().map(|swap| (&swap.path, swap.was));
+    let set = part.metas.iter().filter(|meta| meta.before.is_some());
+    let set = set.filter_map(|meta| Some((&meta.from, meta.is?)));
+    let mut landed = Vec::new();
+    for (path, was) in taken.chain(swapped).chain(set) {
+        let found = root
+            .look(&path.0)
+            .map_err(HostLandError::step("look at", &root.path, &path.0))?;
+        if let Some(found) = found.filter(|found| was.is_unchanged(found)) {
+            landed.push(Landed {
+                path: path.clone(),
+                is: Some(found),
+            });
+        }
+    }
+    Ok(landed)
 }
 
 pub(super) fn unstage(core: &Core, landing: &Landing) -> Result<(), HostLandError> {
@@ -40,24 +71,41 @@ pub(super) fn unstage(core: &Core, landing: &Landing) -> Result<(), HostLandErro
             }
         }
     }
-    commit(core, Row::DropLanding { id: landing.id })
+    let went_back = landing
+        .plan
+        .parts
+        .iter()
+        .any(|part| !part.landed.is_empty());
+    if went_back {
+        commit(core, landing.row(state::REMEMBERED, false)?)
+    } else {
+        commit(core, Row::DropLanding { id: landing.id })
+    }
 }
 
 /// Takes back what is done, in every part that can be; says what has changed there meanwhile.
 fn back(plan: &Plan) -> Result<Vec<HostConflict>, HostLandError> {
-    let backwards = Plan {
-        parts: plan.parts.iter().rev().cloned().collect(),
-        ..plan.clone()
-    };
     let mut conflicts = Vec::new();
-    let done = each(&backwards, &mut |steps| {
-        conflicts.extend(steps.back()?);
-        Ok(())
-    });
-    match done {
-        Err(Stop::Failed(error)) => return Err(error),
-        Err(Stop::Conflict(conflict)) => conflicts.push(conflict),
-        Ok(()) => {}
+    let mut failed = None;
+    for part in plan.parts.iter().rev() {
+        let one = Plan {
+            parts: vec![part.clone()],
+            ..plan.clone()
+        };
+        let done = each(&one, &mut |steps| {
+            conflicts.extend(steps.back()?);
+            Ok(())
+        });
+        match done {
+            Err(Stop::Failed(error)) => {
+                failed.get_or_insert(error);
+            }
+            Err(Stop::Conflict(conflict)) => conflicts.push(conflict),
+            Ok(()) => {}
+        }
+    }
+    if let Some(error) = failed {
+        return Err(error);
     }
     plan.parts.iter().try_for_each(sync_changed)?;
     Ok(conflicts)
@@ -65,7 +113,8 @@ fn back(plan: &Plan) -> Result<Vec<HostConflict>, HostLandError> {
 
 pub(super) fn go_back(core: &Core, landing: &Landing) -> Result<Vec<HostConflict>, HostLandError> {
     let done = back(&landing.plan).and_then(|conflicts| {
-        forget(core, landing)?;
+        tell_saved(core, landing, &conflicts)?;
+        forget(core, landing.clone())?;
         Ok(conflicts)
     });
     done.map_err(|error| HostLandError::Pending {
@@ -73,6 +122,24 @@ pub(super) fn go_back(core: &Core, landing: &Landing) -> Result<Vec<HostConflict
         root: landing.root(),
         source: Box::new(error),
     })
+}
+
+/// Whoever asked may not be there any more.
+fn tell_saved(
+    core: &Core,
+    landing: &Landing,
+    conflicts: &[HostConflict],
+) -> Result<(), HostLandError> {
+    let saved = conflicts.iter().filter(|conflict| conflict.saved.is_some());
+    let saved: Vec<String> = saved.map(ToString::to_string).collect();
+    if saved.is_empty() {
+        return Ok(());
+    }
+    let event = EventRow {
+        message: Some(format!("went back: {}", saved.join("; "))),
+        ..EventRow::new(landing.workspace, now_ns(), "land")
+    };
+    commit(core, Row::AddEvent(Box::new(event)))
 }
 
 /// The staging directories of a landing under way that are not there.
@@ -114,6 +181,6 @@ pub(super) fn lost(core: &Core, landing: &Landing) -> Result<(), HostLandError> 
     };
     core.catalog
         .apply(&Change::from(Row::AddEvent(Box::new(event))))?;
-    forget(core, landing)?;
+    forget(core, landing.clone())?;
     Err(error)
 }

@@ -53,7 +53,7 @@ impl Steps<'_> {
                 back.step(self.unset(meta).map(|()| None));
             }
             for put in self.part.puts.iter().rev() {
-                back.step(self.unput(put).map(|()| None));
+                back.step(self.unput(put));
             }
             back.done()?;
             move_to(self.staging, PUTS, self.staging, TAKES).map_err(self.failed("note", PUTS))?;
@@ -89,34 +89,30 @@ impl Steps<'_> {
         Ok(())
     }
 
-    fn unput(&self, put: &Put) -> Result<(), HostLandError> {
+    fn unput(&self, put: &Put) -> Result<Option<HostConflict>, HostLandError> {
         let path = &put.path.0;
-        if self.staged(&put.from)?.is_some() {
-            return Ok(());
-        }
-        let found = self.root.look(path).map_err(self.failed("look at", path))?;
-        let Some(found) = found.filter(|found| put.is.is_some_and(|is| is.is_same(found))) else {
-            return Ok(());
-        };
         // What was moved goes back with what others did to it; what is new is theirs then.
         let is_new = put.from.starts_with('n');
-        if is_new && !is_as_put(put.is.as_ref(), &found) {
-            return Ok(());
-        }
-        let moved = |back: bool| {
-            let entry = self.root.entry(path)?;
-            if back {
-                move_to(self.staging, put.from.as_bytes(), &entry.dir, entry.name)
-            } else {
-                move_to(&entry.dir, entry.name, self.staging, put.from.as_bytes())
+        if self.staged(&put.from)?.is_none() {
+            let found = self.root.look(path).map_err(self.failed("look at", path))?;
+            let Some(found) = found.filter(|found| put.is.is_some_and(|is| is.is_same(found)))
+            else {
+                return Ok(None);
+            };
+            if is_new && !is_as_put(put.is.as_ref(), &found) {
+                return Ok(None);
             }
-        };
-        moved(false).map_err(self.failed("take back", path))?;
-        if is_new && !self.is_untouched_new(&put.from, put.is.as_ref())? {
-            moved(true).map_err(self.failed("put back", path))?;
+            let moved = self.root.entry(path).and_then(|entry| {
+                move_to(&entry.dir, entry.name, self.staging, put.from.as_bytes())
+            });
+            moved.map_err(self.failed("take back", path))?;
+            fault::step();
         }
-        fault::step();
-        Ok(())
+        // Also after a crash in between.
+        if is_new && !self.is_untouched_new(&put.from, put.is.as_ref())? {
+            return self.put_back(path, &put.from, Ours::Added);
+        }
+        Ok(None)
     }
 
     /// Whether nobody has changed a new thing that is staged again, where nobody sees it.
@@ -131,24 +127,31 @@ impl Steps<'_> {
 
     fn unswap(&self, swap: &Swap) -> Result<Option<HostConflict>, HostLandError> {
         let (path, with) = (&swap.path.0, swap.with.as_bytes());
-        if self.staged(&swap.with)?.is_none() || self.is_new(&swap.with, swap.is.as_ref())? {
+        if self.staged(&swap.with)?.is_none() {
             return Ok(None);
         }
-        let failed = || self.failed("put back", path);
-        match self.root.look(path).map_err(self.failed("look at", path))? {
-            Some(found) if is_as_put(swap.is.as_ref(), &found) => {
-                let entry = self.root.entry(path).map_err(failed())?;
-                let exchanged = || exchange(self.staging, with, &entry.dir, entry.name);
-                exchanged().map_err(failed())?;
-                fault::step();
-                if self.is_untouched_new(&swap.with, swap.is.as_ref())? {
-                    return Ok(None);
-                }
-                exchanged().map_err(failed())?;
-                fault::step();
+        let exchanged = || {
+            let entry = self.root.entry(path)?;
+            exchange(self.staging, with, &entry.dir, entry.name)
+        };
+        if !self.is_new(&swap.with, swap.is.as_ref())? {
+            let found = self.root.look(path).map_err(self.failed("look at", path))?;
+            if !found.is_some_and(|found| is_as_put(swap.is.as_ref(), &found)) {
+                return self.put_back(path, &swap.with, Ours::Modified);
             }
-            _ => {}
+            exchanged().map_err(self.failed("put back", path))?;
+            fault::step();
         }
+        // Also after a crash in between.
+        if self.is_untouched_new(&swap.with, swap.is.as_ref())? {
+            return Ok(None);
+        }
+        match exchanged() {
+            // Nothing is there any more: theirs comes back.
+            Err(errno) if is_absent(errno) => {}
+            done => done.map_err(self.failed("put back", path))?,
+        }
+        fault::step();
         self.put_back(path, &swap.with, Ours::Modified)
     }
 

@@ -34,6 +34,7 @@ impl Check<'_> {
         self.swaps(steps, &mut conflicts)?;
         self.puts(steps, &mut conflicts)?;
         self.metas(steps, &mut conflicts)?;
+        steps.leave_out();
         conflicts.sort_by(|a, b| a.path.cmp(&b.path));
         conflicts.dedup_by(|a, b| a.path == b.path);
         Ok(conflicts)
@@ -102,7 +103,7 @@ impl Check<'_> {
         let Some(seen) = steps.seen_at(path).filter(|_| !was.tells_metadata()) else {
             return Ok(true);
         };
-        Ok(self.meta(path)?.is_like(seen))
+        Ok(self.meta(path)?.is_as_left(seen))
     }
 
     /// Whether a directory that is to go has something in it that does not.
@@ -132,7 +133,6 @@ impl Check<'_> {
                 }
                 Some(found) => {
                     if self.is_wanted(steps, path, path, &found)? {
-                        self.leave_out(steps, path, &swap.with);
                         steps.not_new(path, found);
                         continue;
                     }
@@ -165,7 +165,6 @@ impl Check<'_> {
                     conflicts.push(self.conflict(path, ours, Theirs::Absent));
                 } else if let Some(found) = self.look(&place)? {
                     if put.is.is_none() && self.is_wanted(steps, path, &place, &found)? {
-                        self.leave_out(steps, path, &put.from);
                         steps.not_new(path, found);
                         continue;
                     }
@@ -195,7 +194,7 @@ impl Check<'_> {
             let path = meta.path.0.clone();
             let Some(was) = meta.is else {
                 // Of a new directory, unless it turned out not to be needed.
-                if steps.staged_at(&path).is_some() {
+                if steps.is_new(&path) {
                     steps.metas.push(meta);
                 }
                 continue;
@@ -207,6 +206,7 @@ impl Check<'_> {
                     if !self.is_untouched(steps, &meta.from.0, &was, &found)? {
                         // Somebody else set the same.
                         if was.is_same(&found) && present.is_like(&meta.after) {
+                            steps.is_already(&path, found);
                             continue;
                         }
                         conflicts.push(self.conflict(&path, Ours::Metadata, Theirs::Modified));
@@ -229,13 +229,6 @@ impl Check<'_> {
             &self.root.path,
             path,
         ))
-    }
-
-    /// A step that is not needed: nor is what it would have put, but for links to it.
-    fn leave_out(&self, steps: &mut Steps, path: &[u8], name: &str) {
-        if !steps.is_linked(path) {
-            steps.staged.retain(|staged| staged.name != name);
-        }
     }
 
     /// Whether what is at a place is what is to come to a path.

@@ -108,13 +108,25 @@ impl Meta {
         owners && (self.perm, &self.xattrs) == (other.perm, &other.xattrs)
     }
 
+    /// Whether something has the metadata that it was left with. What another user than root could not
+    /// set does not count.
+    pub(super) fn is_as_left(&self, left: &Self) -> bool {
+        if is_root() {
+            return self.is_like(left);
+        }
+        let perm = |meta: &Self| meta.perm & 0o1777;
+        perm(self) == perm(left) && (self.xattrs == left.xattrs || self.xattrs.is_empty())
+    }
+
     /// Whether this is seen on the way from one metadata to another: it takes several calls, and a
     /// crash may have been between them. Some of them change more than they are asked to: set-id bits
     /// and capabilities go with a change of owner, an ACL has the group's bits of the mode.
     pub(super) fn is_between(&self, before: &Self, after: &Self) -> bool {
         let sides = [before, after];
         let is_own = |name: &Bytes| name.0.starts_with(b"user.") || name.0.starts_with(b"trusted.");
-        let perm = |meta: &Self| meta.perm & 0o1777;
+        // Whoever is not root makes it writable for a moment.
+        let mask = if is_root() { 0o1777 } else { 0o1077 };
+        let perm = |meta: &Self| meta.perm & mask;
         let owners = sides.iter().any(|side| side.uid == self.uid)
             && sides.iter().any(|side| side.gid == self.gid);
         let present = self.xattrs.iter().filter(|(name, _)| is_own(name));
@@ -134,11 +146,12 @@ impl Meta {
     pub(super) fn set_new(&self, dir: &OwnedFd, name: &[u8], kind: FileKind) -> io::Result<()> {
         let path = path_in(dir, name);
         self.set_owner(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        // Before the mode, which may forbid it.
+        let write = |name: &[u8], value: &[u8]| lsetxattr(&path, name, value, XattrFlags::empty());
+        self.set_xattrs(&xattrs(&path)?, &write, &|name| lremovexattr(&path, name))?;
         if kind != FileKind::Symlink {
             chmod(&path, Mode::from_raw_mode(self.perm.into()))?;
         }
-        let write = |name: &[u8], value: &[u8]| lsetxattr(&path, name, value, XattrFlags::empty());
-        self.set_xattrs(&xattrs(&path)?, &write, &|name| lremovexattr(&path, name))?;
         self.set_time(dir, name)
     }
 
@@ -146,10 +159,13 @@ impl Meta {
     pub(super) fn set_open(&self, fd: &OwnedFd) -> io::Result<()> {
         let path = path_of(fd);
         self.set_owner(fd, b"", AtFlags::EMPTY_PATH)?;
-        chmod(&path, Mode::from_raw_mode(self.perm.into()))?;
         let write = |name: &[u8], value: &[u8]| setxattr(&path, name, value, XattrFlags::empty());
         let present = listed(&path, false)?;
+        if present != self.xattrs && !is_root() {
+            make_writable(fd)?;
+        }
         self.set_xattrs(&present, &write, &|name| removexattr(&path, name))?;
+        chmod(&path, Mode::from_raw_mode(self.perm.into()))?;
         Ok(utimensat(CWD, &path, &self.times(), AtFlags::empty())?)
     }
 
@@ -212,7 +228,7 @@ impl Meta {
     }
 }
 
-/// Lets the owner of an open directory change what is in it.
+/// Lets the owner of an open file or directory change what is in it.
 pub(super) fn make_writable(fd: &OwnedFd) -> io::Result<()> {
     let mode = Mode::from_raw_mode(rustix::fs::fstat(fd)?.st_mode & 0o7777);
     Ok(chmod(path_of(fd), mode | Mode::RWXU)?)

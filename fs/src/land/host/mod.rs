@@ -22,6 +22,7 @@ mod root;
 mod run;
 mod stage;
 mod steps;
+mod twins;
 mod undo;
 
 use std::ffi::OsStr;
@@ -456,6 +457,9 @@ impl Store {
             }
         }
         run::settle(&self.core, &roots)?;
+        if !dry_run {
+            self.adopt_elsewhere(None, plan)?;
+        }
         run::land(&self.core, order, plan, source, dry_run)
     }
 
@@ -493,6 +497,9 @@ impl Store {
             message: None,
         };
         let plan = undo::reversed(&self.core, last)?;
+        if !dry_run {
+            self.adopt_elsewhere(None, &plan)?;
+        }
         run::land(&self.core, &order, &plan, &Nothing, dry_run)
     }
 }

@@ -105,6 +105,12 @@ impl Part {
         Path::new(std::ffi::OsStr::from_bytes(&self.root.0)).to_owned()
     }
 
+    /// Whether another directory is where the root was.
+    fn is_replaced(&self) -> bool {
+        let found = Root::open(&self.path()).and_then(|root| root.seen());
+        found.is_ok_and(|found| !self.seen.is_same(&found))
+    }
+
     /// Opens the root, if it is the directory that was seen.
     pub(super) fn open(&self) -> Result<Root, HostLandError> {
         let path = self.path();
@@ -163,7 +169,8 @@ pub(super) fn land(
     let report = opened
         .iter()
         .fold(HostReport::default(), |sum, (_, steps)| report(sum, steps));
-    if dry_run || (report.is_empty() && order.undoes.is_none()) {
+    let nothing = opened.iter().all(|(_, steps)| steps.already.is_empty());
+    if dry_run || (report.is_empty() && nothing && order.undoes.is_none()) {
         return Ok(report);
     }
     let mut landing = begin(core, order, &opened)?;
@@ -427,9 +434,9 @@ pub(super) fn settle(core: &Core, roots: &[PathBuf]) -> Result<(), HostLandError
         let (id, root) = (landing.id, landing.root());
         let is_in_the_way = landing.plan.parts.iter().any(|part| {
             let path = part.path();
-            roots
-                .iter()
-                .any(|root| root.starts_with(&path) || path.starts_with(root))
+            let overlaps = |root: &PathBuf| root.starts_with(&path) || path.starts_with(root);
+            // What is in the place of the directory that it was about is another matter.
+            !part.is_replaced() && roots.iter().any(overlaps)
         });
         match go_on(core, landing, None) {
             Ok(()) => {}

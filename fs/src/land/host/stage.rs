@@ -37,7 +37,15 @@ pub(super) fn make(root: &Root, name: &str) -> Result<OwnedFd, HostLandError> {
         |source: io::Error| HostLandError::step("make", &root.path, name.as_bytes())(source);
     mkdirat(root.fd(), name, Mode::RWXU).map_err(|errno| failed(errno.into()))?;
     fault::step();
-    let staging = open(root, name).map_err(failed)?;
+    let staging = match open(root, name) {
+        Ok(staging) => staging,
+        Err(error) => {
+            // A file system that decides itself who owns what.
+            rustix::fs::unlinkat(root.fd(), name, AtFlags::REMOVEDIR)
+                .map_err(|errno| failed(errno.into()))?;
+            return Err(failed(error));
+        }
+    };
     for file in [TAKES, PROBE] {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
         openat(&staging, file, flags, Mode::RUSR).map_err(|errno| failed(errno.into()))?;

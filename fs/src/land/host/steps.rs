@@ -66,6 +66,8 @@ pub(crate) enum Kind {
     Part,
     /// What was there before another.
     Undo,
+    /// Nothing: it went back, which files that were moved away and back show.
+    Back,
 }
 
 /// What is done below one root.
@@ -139,16 +141,22 @@ pub(super) struct Moved {
     pub(super) to: Bytes,
 }
 
-impl Moved {
-    /// Where something is that was in the directory.
-    pub(super) fn new_path(&self, path: &[u8]) -> Option<Vec<u8>> {
-        let rest = path.strip_prefix(&self.from.0[..])?;
-        (rest.first() == Some(&b'/')).then(|| [&self.to.0[..], rest].concat())
-    }
+/// Where something is after a landing's moves, all of which were made at once; nothing if it stayed.
+pub(super) fn moved_to(moves: &[Moved], path: &[u8]) -> Option<Vec<u8>> {
+    let rest = |moved: &Moved| {
+        let rest = path.strip_prefix(&moved.from.0[..])?;
+        (rest.first() == Some(&b'/')).then_some(rest.len())
+    };
+    let nearest = moves
+        .iter()
+        .filter_map(|moved| Some((rest(moved)?, moved)))
+        .min_by_key(|(rest, _)| *rest);
+    let (rest, moved) = nearest?;
+    Some([&moved.to.0[..], &path[path.len() - rest..]].concat())
 }
 
 impl Part {
-    /// The directories that were moved, in the order in which that is to be followed.
+    /// The directories that were moved.
     pub(super) fn moves(&self) -> Vec<Moved> {
         let mut moves = self.moved.clone();
         let directories = self.takes.iter().filter(|take| take.was.is_directory());
@@ -436,10 +444,34 @@ impl Steps {
     /// What was to come to a path is there already.
     pub(super) fn not_new(&mut self, path: &[u8], found: Guard) {
         self.new.remove(path);
+        self.is_already(path, found);
+    }
+
+    /// What is at a path is what it is to be.
+    pub(super) fn is_already(&mut self, path: &[u8], found: Guard) {
         self.already.push(Landed {
             path: Bytes(path.to_vec()),
             is: Some(found),
         });
+    }
+
+    /// Whether something new comes to a path.
+    pub(super) fn is_new(&self, path: &[u8]) -> bool {
+        self.new.contains(path)
+    }
+
+    /// What does not come is not staged, but for contents that are linked to from elsewhere.
+    pub(super) fn leave_out(&mut self) {
+        let mut linked = BTreeSet::new();
+        for staged in &self.staged {
+            if let NewKind::Link { to } = &staged.new.kind
+                && self.new.contains(&staged.path)
+            {
+                linked.insert(to.clone());
+            }
+        }
+        let (new, staged) = (&self.new, &mut self.staged);
+        staged.retain(|staged| new.contains(&staged.path) || linked.contains(&staged.path));
     }
 
     /// The metadata that was seen at a path, where a guard does not tell.
@@ -458,12 +490,5 @@ impl Steps {
             .staged
             .binary_search_by(|staged| staged.path.as_slice().cmp(path));
         at.ok().map(|at| &self.staged[at])
-    }
-
-    /// Whether the contents of what is new at a path are linked to from elsewhere.
-    pub(super) fn is_linked(&self, path: &[u8]) -> bool {
-        let links =
-            |staged: &Staged| matches!(&staged.new.kind, NewKind::Link { to } if to == path);
-        self.staged.iter().any(links)
     }
 }

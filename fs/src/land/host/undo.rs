@@ -6,7 +6,7 @@ use super::guard::Guard;
 use super::keep;
 use super::meta::Meta;
 use super::run::{Landing, state};
-use super::steps::{Bytes, Kind, Landed, Part};
+use super::steps::{Bytes, Kind, Landed, Part, moved_to};
 use super::{HostChange, HostLandError, HostPart, HostPlan, NewKind, NewThing};
 use crate::change::{Change, Row};
 use crate::core::Core;
@@ -15,6 +15,8 @@ use crate::id::{LayerId, WorkspaceId};
 
 /// Of so many landings of a workspace, what they took away is kept.
 const KEPT: usize = 8;
+/// So many more are told apart: a fork knows of those before it.
+const TOLD_APART: usize = 64;
 
 /// All landings of a workspace that are done, oldest first.
 pub(super) fn done(core: &Core, workspace: WorkspaceId) -> Result<Vec<Landing>, HostLandError> {
@@ -263,7 +265,8 @@ fn merge(landings: &[Landing], change: &mut Change) -> Result<(), HostLandError>
     let count = landings
         .iter()
         .take_while(|one| one.state == state::REMEMBERED)
-        .count();
+        .count()
+        .saturating_sub(TOLD_APART);
     let [first, rest @ ..] = &landings[..count] else {
         return Ok(());
     };
@@ -282,11 +285,10 @@ fn merge(landings: &[Landing], change: &mut Change) -> Result<(), HostLandError>
                 .entry(part.root.clone())
                 .or_insert_with(|| (part.clone(), BTreeMap::new()));
             known.0 = part.clone();
-            for moved in part.moves() {
-                let there = std::mem::take(&mut known.1).into_iter();
-                let new = |path: Bytes| moved.new_path(&path.0).map_or(path, Bytes);
-                known.1 = there.map(|(path, is)| (new(path), is)).collect();
-            }
+            let moves = part.moves();
+            let there = std::mem::take(&mut known.1).into_iter();
+            let new = |path: Bytes| moved_to(&moves, &path.0).map_or(path, Bytes);
+            known.1 = there.map(|(path, is)| (new(path), is)).collect();
             known
                 .1
                 .extend(part.landed.iter().map(|one| (one.path.clone(), one.is)));

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use super::super::HostLandError;
 use super::super::guard::Guard;
 use super::super::run::{Landing, state};
-use super::super::steps::{Kind, Moved, Part};
+use super::super::steps::{Kind, Moved, Part, moved_to};
 use crate::core::Core;
 use crate::id::{LayerId, WorkspaceId};
 
@@ -28,7 +28,7 @@ pub(super) struct Known {
 }
 
 /// A path as it is in the catalog.
-pub(super) fn path(bytes: &[u8]) -> PathBuf {
+pub(in super::super) fn path(bytes: &[u8]) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(bytes))
 }
 
@@ -79,7 +79,7 @@ impl Known {
                 self.moves.clear();
             }
             Kind::Undo => self.since = plan.layer.map_or(base, LayerId),
-            Kind::Part => {}
+            Kind::Part | Kind::Back => {}
         }
         for part in &plan.parts {
             self.moved(part, plan.kind);
@@ -95,18 +95,21 @@ impl Known {
 
     /// What is in a directory that was moved went with it.
     fn moved(&mut self, part: &Part, kind: Kind) {
-        for moved in part.moves() {
-            let new = |at: At| match moved.new_path(&at.1) {
-                Some(path) if at.0 == part.root.0 => (at.0, path),
-                _ => at,
-            };
-            let left = std::mem::take(&mut self.left).into_iter();
-            self.left = left.map(|(at, left)| (new(at), left)).collect();
-            let partly = std::mem::take(&mut self.partly).into_iter();
-            self.partly = partly.map(|(at, of)| (new(at), of)).collect();
-            if kind == Kind::Part {
-                let (root, Moved { from, to }) = (part.root.0.clone(), moved);
-                self.moves.push((root, from.0, to.0));
+        let moves = part.moves();
+        if moves.is_empty() {
+            return;
+        }
+        let new = |at: At| match moved_to(&moves, &at.1) {
+            Some(path) if at.0 == part.root.0 => (at.0, path),
+            _ => at,
+        };
+        let left = std::mem::take(&mut self.left).into_iter();
+        self.left = left.map(|(at, left)| (new(at), left)).collect();
+        let partly = std::mem::take(&mut self.partly).into_iter();
+        self.partly = partly.map(|(at, of)| (new(at), of)).collect();
+        if kind == Kind::Part {
+            for Moved { from, to } in moves {
+                self.moves.push((part.root.0.clone(), from.0, to.0));
             }
         }
     }

@@ -15,6 +15,7 @@ use std::path::PathBuf;
 
 use self::changes::Changes;
 use self::known::Known;
+pub(super) use self::known::path;
 use self::source::ViewSource;
 use super::{HostConflict, HostLandError, HostPlan, HostReport, Kind, Order, run};
 use crate::change::HostRow;
@@ -121,7 +122,8 @@ impl Store {
             conflicts,
             snapshot: None,
         };
-        if options.dry_run || nothing.report.is_empty() || !nothing.conflicts.is_empty() {
+        let is_same = nothing.report.is_empty() && nothing.entries.is_empty();
+        if options.dry_run || is_same || !nothing.conflicts.is_empty() {
             return Ok(nothing);
         }
         let why = SnapshotOptions {
@@ -130,7 +132,8 @@ impl Store {
         };
         let taken = self.snapshot_for("land", workspace, &why)?;
         let planned = self.plan_landing(info.id, base, taken.layer, &options.only)?;
-        self.adopt_everywhere(base, &planned.touched)?;
+        self.adopt_some(base, &planned.touched)?;
+        self.adopt_elsewhere(Some(base), &planned.plan)?;
         let view = View::new(
             self.core.clone(),
             ViewTarget::Frozen(taken.id.clone()),
