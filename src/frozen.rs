@@ -3,7 +3,9 @@
 //!
 //! A layer is known by a hash over its row, its rows in every table of versions, and the bytes of
 //! its objects (docs/format.md). None of that may change once it is frozen. To a base over directories
-//! of the host rows are added when somebody looks; those that it has may not change either.
+//! of the host rows are added when somebody looks; those that it has may not change either. What stands
+//! on a snapshot that was deleted is handed rows of it, and is not looked at any more: whether it shows
+//! what it did is for each test to see.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
@@ -65,9 +67,12 @@ impl Hashing {
     }
 }
 
+/// A layer: what it stands on, and what it held.
+type Layer = (Option<i64>, Held);
+
 /// Hashes by layer.
 #[derive(Clone, Debug, Default)]
-pub struct FrozenLayers(BTreeMap<i64, Held>);
+pub struct FrozenLayers(BTreeMap<i64, Layer>);
 
 impl FrozenLayers {
     /// Reads the layers that were frozen since.
@@ -86,21 +91,22 @@ impl FrozenLayers {
     #[must_use]
     pub fn changed(&self, store: &Path) -> Vec<i64> {
         let found = read(store, |layer| self.0.contains_key(&layer));
-        let changed = found
-            .into_iter()
-            .filter(|(layer, now)| !self.0.get(layer).is_some_and(|held| held.still(now)));
+        let changed = found.into_iter().filter(|(layer, (parent, now))| {
+            let held = self.0.get(layer);
+            !held.is_some_and(|(above, held)| above != parent || held.still(now))
+        });
         changed.map(|(layer, _)| layer).collect()
     }
 }
 
-fn read(store: &Path, wanted: impl Fn(i64) -> bool) -> BTreeMap<i64, Held> {
+fn read(store: &Path, wanted: impl Fn(i64) -> bool) -> BTreeMap<i64, Layer> {
     read_layers(store, wanted).expect("the catalog of the store, as docs/format.md describes it")
 }
 
 fn read_layers(
     store: &Path,
     wanted: impl Fn(i64) -> bool,
-) -> rusqlite::Result<BTreeMap<i64, Held>> {
+) -> rusqlite::Result<BTreeMap<i64, Layer>> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let catalog = Connection::open_with_flags(store.join("catalog.db"), flags)?;
     catalog.busy_timeout(Duration::from_secs(10))?;
@@ -112,11 +118,14 @@ fn read_layers(
         Ok(())
     })?;
     let mut layers: BTreeMap<i64, Hashing> = BTreeMap::new();
+    let mut parents: BTreeMap<i64, Option<i64>> = BTreeMap::new();
     each(
         &catalog,
-        "SELECT id AS layer, * FROM layer WHERE state = 1",
+        "SELECT id AS layer, * FROM layer WHERE state = 1 \
+         AND coalesce(parent, 0) NOT IN (SELECT id FROM layer WHERE state = 3)",
         |row, layer| {
             if wanted(layer) {
+                parents.insert(layer, row.get("parent")?);
                 let hashing = layers.entry(layer).or_insert_with(|| {
                     if bases.contains(&layer) {
                         Hashing::Rows(HashSet::new())
@@ -153,7 +162,7 @@ fn read_layers(
                 Hashing::All(hasher) => Held::All(hasher.finalize()),
                 Hashing::Rows(rows) => Held::Rows(rows),
             };
-            (layer, held)
+            (layer, (parents.get(&layer).copied().flatten(), held))
         })
         .collect())
 }

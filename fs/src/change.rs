@@ -300,6 +300,33 @@ pub enum Row {
     FreezeLayer { id: LayerId },
     /// Gives up a layer that nothing can reach.
     DoomLayer { id: LayerId },
+    /// A frozen layer is no snapshot any more.
+    LeaveLayer { id: LayerId },
+    /// Forgets a layer that has no rows any more; what stands on it stands on its parent then.
+    DropLayer { id: LayerId, child: Option<LayerId> },
+    /// Takes a layer that is given up off what it stands on.
+    DetachLayer { id: LayerId },
+    /// Hands everything that a layer itself has of an inode, but its names, to another layer.
+    MoveInode {
+        ino: Ino,
+        from: LayerId,
+        to: LayerId,
+    },
+    /// Hands a layer's version of a name to another layer.
+    MoveEntry {
+        parent: Ino,
+        name: Name,
+        from: LayerId,
+        to: LayerId,
+    },
+    /// Forgets one of the layer's versions of an extended attribute.
+    DropXattr {
+        ino: Ino,
+        name: Name,
+        layer: LayerId,
+    },
+    /// Deletes a snapshot, with its labels and remembered mounts.
+    DropSnapshot { id: SnapshotId },
     /// Adds a workspace on a layer that is its own already.
     AddWorkspace {
         id: WorkspaceId,

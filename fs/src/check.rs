@@ -152,7 +152,8 @@ fn check_catalog(
     open: &HashSet<LayerId>,
     report: &mut CheckReport,
 ) -> Result<Objects, CatalogError> {
-    let mut layers = Layers::new(&catalog.layers()?, report);
+    let bases: HashSet<i64> = catalog.bases()?.into_iter().collect();
+    let mut layers = Layers::new(&catalog.layers()?, &bases, report);
     report.layers = layers.all.len() as u64;
     check_uses(&mut layers, catalog, report)?;
     for (table, key) in catalog.dangling()? {
@@ -173,7 +174,6 @@ fn check_catalog(
     let (objects, doomed) = catalog.objects()?;
     let next_object = catalog.counter("next_object")?;
     let objects = Objects::new(&objects, doomed, next_object, report);
-    let bases = catalog.bases()?.into_iter().collect();
     let mut inodes = Inodes::new(&layers, report, events, next_ino, open, bases, objects);
     catalog.inodes(&mut |rows| inodes.visit(&rows))?;
     Ok(inodes.finish())

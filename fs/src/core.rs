@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_channel::Sender;
 
@@ -19,6 +19,7 @@ use crate::engine::View;
 use crate::id::{Ino, LayerId, ObjectId};
 use crate::layers::SharedLayers;
 use crate::lock::{Mutex, RwLock, rank};
+use crate::space::{Collecting, Signal, Uses};
 
 /// Inode numbers reserved with one write to the catalog.
 const INO_BATCH: u64 = 1 << 16;
@@ -40,8 +41,6 @@ pub(crate) enum Chore {
     Reap(Arc<View>, Ino),
     /// Tell the catalog how long snapshots took.
     NoteElapsed,
-    /// Give up the objects of layers that nobody can see.
-    Release,
     /// Tell when everything handed over before is done.
     Tell(Sender<()>),
 }
@@ -62,10 +61,14 @@ pub(crate) struct Core {
     pub(crate) syncs: AtomicU64,
     /// How long snapshots took.
     pub(crate) elapsed: Elapsed,
-    /// A [`Chore::Release`] waits.
-    pub(crate) releasing: AtomicBool,
     /// Held by a landing in directories of the host.
     pub(crate) landing: Mutex<{ rank::LANDING }, ()>,
+    /// Layers in use that the catalog does not name.
+    pub(crate) uses: Arc<Uses>,
+    /// Wakes whoever gives space back.
+    pub(crate) collect: Arc<Signal>,
+    /// Held by whoever does.
+    pub(crate) collecting: Mutex<{ rank::CONTROL }, Collecting>,
     /// Where [`Chore`]s go; closed when the store closes.
     pub(crate) chores: Mutex<{ rank::LEAF }, Option<Sender<Chore>>>,
     /// The lock file, locked: until nobody can write here any more, whoever still has a view.
@@ -105,14 +108,6 @@ impl Core {
         self.catalog.sync()?;
         *done = begins;
         Ok(())
-    }
-
-    /// Has the objects of doomed layers given up. One look at all objects serves every layer that
-    /// was doomed before it.
-    pub(crate) fn release_later(&self) {
-        if !self.releasing.swap(true, Ordering::AcqRel) {
-            self.later(Chore::Release);
-        }
     }
 
     /// Waits until the background thread has done what it was given so far.

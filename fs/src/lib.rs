@@ -40,6 +40,7 @@ mod land;
 mod layers;
 mod lock;
 mod private;
+mod space;
 mod store;
 #[allow(unsafe_code)]
 mod sys;
@@ -58,10 +59,12 @@ pub use land::host::{
 };
 pub use land::{LandConflict, LandEntry, LandError, LandOptions, LandReport};
 pub use layers::TreeError;
+pub use space::{CollectError, CollectReport};
 pub use store::{
     AdoptError, AdoptProgress, AdoptReport, BaseDir, BaseError, BaseInfo, BaseState, BuildError,
-    Builder, Fidelity, FindError, ForkError, ForkSource, ImportError, ImportProgress, ImportReport,
-    LogEntry, LogError, LogKind, MountRecord, MountTarget, NewContents, NewFile, OpenError,
-    RollbackError, RollbackReport, SnapshotError, SnapshotFilter, SnapshotInfo, SnapshotOptions,
-    Store, StoreInfo, WorkspaceError, WorkspaceInfo, Xattr,
+    Builder, DeleteError, DeleteSelection, DeletedSnapshot, Fidelity, FindError, ForkError,
+    ForkSource, ImportError, ImportProgress, ImportReport, LogEntry, LogError, LogKind,
+    MountRecord, MountTarget, NewContents, NewFile, OpenError, RollbackError, RollbackReport,
+    SnapshotError, SnapshotFilter, SnapshotInfo, SnapshotOptions, Store, StoreInfo, WorkspaceError,
+    WorkspaceInfo, Xattr,
 };

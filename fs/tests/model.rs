@@ -41,8 +41,12 @@ fn sequence(furnished: bool, steps: &[Step]) -> model::Outcome {
     for live in &mut world.live {
         live.state.nodes.clear();
     }
-    world.live.clear();
-    world.compare().map_err(end("comparing snapshots"))
+    let emptied = std::mem::take(&mut world.live);
+    world.compare().map_err(end("comparing snapshots"))?;
+    for live in emptied {
+        world.live.push(live);
+    }
+    world.deleted().map_err(end("deleting everything"))
 }
 
 #[test]

@@ -8,6 +8,7 @@ pub(crate) mod daemon;
 pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod fork;
+pub(crate) mod gc;
 mod here;
 pub(crate) mod land;
 pub(crate) mod log;
@@ -140,7 +141,7 @@ pub(crate) enum Command {
     Diff(diff::Diff),
     Land(land::Land),
     Log(log::Log),
-    /// Snapshots: list, show, tree
+    /// Snapshots: list, show, tree, delete
     #[command(subcommand)]
     Snap(snap::Snap),
     /// The daemon: start, stop, status, run
@@ -149,6 +150,7 @@ pub(crate) enum Command {
     /// The store: init, info
     #[command(subcommand)]
     Store(store::Store),
+    Gc(gc::Gc),
     Check(check::Check),
     Doctor(doctor::Doctor),
     Bench(bench::Bench),
@@ -186,6 +188,7 @@ impl Command {
             Self::Snap(command) => command.run(context),
             Self::Daemon(command) => return command.run(context),
             Self::Store(command) => command.run(context),
+            Self::Gc(command) => command.run(context),
             Self::Check(command) => return command.run(context),
             Self::Doctor(command) => return command.run(context),
             Self::Bench(command) => command.run(context),

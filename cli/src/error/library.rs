@@ -3,8 +3,9 @@
 use floe_fs::dispatch::fuser::MountError;
 use floe_fs::id::NameError;
 use floe_fs::{
-    AdoptError, BaseError, CatalogError, DiffError, FindError, ForkError, HostLandError,
-    ImportError, LandError, LogError, OpenError, RollbackError, SnapshotError, WorkspaceError,
+    AdoptError, BaseError, CatalogError, CollectError, DeleteError, DiffError, FindError,
+    ForkError, HostLandError, ImportError, LandError, LogError, OpenError, RollbackError,
+    SnapshotError, WorkspaceError,
 };
 
 use super::{ApiError, ErrorKind, shell_word};
@@ -209,6 +210,27 @@ impl From<HostLandError> for ApiError {
             | HostLandError::Kept { .. }
             | HostLandError::Damaged { .. }
             | HostLandError::Sync(_) => made(ErrorKind::Failed),
+        }
+    }
+}
+
+impl From<DeleteError> for ApiError {
+    fn from(error: DeleteError) -> Self {
+        match error {
+            DeleteError::Find(inner) => inner.into(),
+            DeleteError::List(inner) => inner.into(),
+            DeleteError::Collect(inner) => inner.into(),
+            DeleteError::Catalog(inner) => inner.into(),
+        }
+    }
+}
+
+impl From<CollectError> for ApiError {
+    fn from(error: CollectError) -> Self {
+        match error {
+            CollectError::Interrupted => Self::from_error(ErrorKind::Interrupted, &error),
+            CollectError::Store(_) => Self::from_error(ErrorKind::Failed, &error),
+            CollectError::Catalog(inner) => inner.into(),
         }
     }
 }

@@ -20,6 +20,7 @@ mod changes;
 pub mod line;
 mod path;
 pub mod records;
+pub mod space;
 
 use std::collections::BTreeMap;
 
@@ -29,6 +30,8 @@ use serde::{Deserialize, Serialize};
 pub use path::WirePath;
 
 use crate::error::ApiError;
+use space::{Collected, SnapshotsDeleted};
+
 use records::{
     Adopted, BaseDir, Changed, Checked, DaemonStatus, Deleted, FileAt, FileLines, Forked, Imported,
     Landed, LogEntry, Mounted, RolledBack, Snapshot, Stopping, Undone, Unmounted, Workspace,
@@ -71,7 +74,7 @@ pub enum Reply<T> {
     Error(ApiError),
 }
 
-/// How far an import is.
+/// How far an import is, or giving space back: then in objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
     /// Files taken in so far.
@@ -307,6 +310,29 @@ requests! {
         /// At most this many.
         limit: Option<usize>,
     }
+
+    /// Deletes snapshots, all of them or none.
+    DeleteSnapshots -> SnapshotsDeleted {
+        /// The snapshot references; if there are none, those that match the rest.
+        snapshots: Vec<String>,
+        /// Only those of this workspace.
+        workspace: Option<String>,
+        /// Only those of this name.
+        name: Option<String>,
+        /// Only those with all of these labels.
+        labels: BTreeMap<String, String>,
+        /// Only those taken before this time, RFC 3339.
+        before: Option<String>,
+        /// But for the newest that match, so many of each workspace.
+        keep_last: usize,
+        /// Only say which they are.
+        dry_run: bool,
+        /// Answer only when their space was given back.
+        wait: bool,
+    }
+
+    /// Gives back what nothing needs any more. It goes on in the background if the client goes away.
+    Collect -> Collected {}
 
     /// Describes one snapshot.
     ShowSnapshot -> Snapshot {

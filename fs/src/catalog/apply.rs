@@ -2,19 +2,21 @@
 
 use rusqlite::{Connection, Statement, params};
 
-use super::CatalogError;
+use super::{CatalogError, space};
 use crate::attr::Timestamp;
 use crate::change::{Change, InodeRow, Row, SnapshotRow};
 use crate::fault;
-use crate::id::{Ino, LayerId};
+use crate::id::{Ino, LayerId, WorkspaceId};
 
 /// Code of a deleted inode version in `inode.kind` and of a deleted name in `dentry.kind`.
 pub(super) const GONE: u8 = 0;
 
-/// `layer.state` of a live, frozen and doomed layer.
+/// `layer.state` of a live, frozen and doomed layer. Only on a frozen one can another stand.
 pub(super) const LIVE: u8 = 0;
 pub(super) const FROZEN: u8 = 1;
 pub(super) const DOOMED: u8 = 2;
+/// Of a frozen layer that is no snapshot any more.
+pub(super) const LEFT: u8 = 3;
 
 /// SQLite integers are signed; every number Floe stores is below 2^63 (sizes and block ends by
 /// the limits of a file, ids by counting up from 1).
@@ -223,22 +225,14 @@ fn apply_store_row(connection: &Connection, row: &Row) -> rusqlite::Result<usize
             parent,
             workspace,
             created_at,
-        } => prepare(
-            "INSERT INTO layer SELECT ?1, ?2, ?5, ?3, ?4, \
-             coalesce((SELECT bytes FROM layer WHERE id = ?2), 0), \
-             coalesce((SELECT inodes FROM layer WHERE id = ?2), 0)",
-        )?
-        .execute(params![
-            int(id.0),
-            parent.map(|p| int(p.0)),
-            LIVE,
-            created_at,
-            int(workspace.0),
-        ]),
+        } => add_layer(connection, *id, *parent, *workspace, *created_at),
         Row::FreezeLayer { id } => prepare("UPDATE layer SET state = ?2 WHERE id = ?1")?
             .execute(params![int(id.0), FROZEN]),
         Row::DoomLayer { id } => prepare("UPDATE layer SET state = ?2 WHERE id = ?1")?
             .execute(params![int(id.0), DOOMED]),
+        Row::LeaveLayer { id } => {
+            prepare("UPDATE layer SET state = ?2 WHERE id = ?1")?.execute(params![int(id.0), LEFT])
+        }
         Row::AddWorkspace {
             id,
             name,
@@ -293,6 +287,35 @@ fn apply_store_row(connection: &Connection, row: &Row) -> rusqlite::Result<usize
             prepare("INSERT OR REPLACE INTO meta VALUES ('place',?1)")?.execute([place])
         }
         _ => apply_base_row(connection, row),
+    }
+}
+
+fn add_layer(
+    connection: &Connection,
+    id: LayerId,
+    parent: Option<LayerId>,
+    workspace: WorkspaceId,
+    created_at: i64,
+) -> rusqlite::Result<usize> {
+    let prepare = |sql| connection.prepare_cached(sql);
+    let Some(parent) = parent else {
+        let sql = "INSERT INTO layer VALUES (?1, NULL, ?2, ?3, ?4, 0, 0)";
+        return prepare(sql)?.execute(params![int(id.0), int(workspace.0), LIVE, created_at]);
+    };
+    let sql = "INSERT INTO layer SELECT ?1, ?2, ?3, ?4, ?5, bytes, inodes FROM layer \
+               WHERE id = ?2 AND state = ?6";
+    let key = params![
+        int(id.0),
+        int(parent.0),
+        int(workspace.0),
+        LIVE,
+        created_at,
+        FROZEN,
+    ];
+    match prepare(sql)?.execute(key)? {
+        // Somebody has deleted the snapshot meanwhile.
+        0 => Err(rusqlite::Error::StatementChangedRows(0)),
+        added => Ok(added),
     }
 }
 
@@ -385,7 +408,7 @@ fn apply_base_row(connection: &Connection, row: &Row) -> rusqlite::Result<usize>
         Row::DropLanding { id } => {
             prepare("DELETE FROM landing WHERE id = ?1")?.execute([int(*id)])
         }
-        _ => unreachable!("every other row is applied by the functions above"),
+        _ => space::apply(connection, row),
     }
 }
 

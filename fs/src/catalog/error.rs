@@ -56,6 +56,17 @@ impl CatalogError {
             if source.sqlite_error_code() == Some(rusqlite::ErrorCode::ConstraintViolation))
     }
 
+    /// Whether the layer that another was to stand on is no snapshot any more.
+    pub(crate) fn is_left(&self) -> bool {
+        matches!(
+            self,
+            Self::Sqlite {
+                source: rusqlite::Error::StatementChangedRows(0),
+                ..
+            }
+        )
+    }
+
     /// Whether there was no room for it on the disk.
     pub(crate) fn is_full(&self) -> bool {
         self.errno() == libc::ENOSPC

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, HashSet};
 
 use rusqlite::{Connection, OptionalExtension, Row as SqlRow, params_from_iter};
 
-use super::apply::{DOOMED, LIVE, int};
+use super::apply::{LIVE, int};
 use super::query::{damaged, unsigned};
 use super::{Catalog, CatalogError};
-use crate::id::{Ino, LayerId, ObjectId, SnapshotId, WorkspaceId};
+use crate::id::{LayerId, ObjectId, SnapshotId, WorkspaceId};
 
 /// A row of `layer`.
 #[derive(Clone, Copy, Debug)]
@@ -74,6 +74,8 @@ pub(crate) struct SnapshotQuery<'a> {
     pub(crate) of_live_ones: bool,
     pub(crate) name: Option<&'a str>,
     pub(crate) labels: Option<&'a BTreeMap<String, String>>,
+    /// Taken before, in nanoseconds since the epoch.
+    pub(crate) before: Option<i64>,
     pub(crate) limit: Option<usize>,
 }
 
@@ -102,11 +104,18 @@ pub(super) fn summary(connection: &Connection) -> Result<Summary, CatalogError> 
     })
 }
 
-/// The snapshot that the layer `l` was made on.
+/// The snapshot that the layer `l` was made on; of one that was deleted, what that was made on.
 macro_rules! parent_snapshot {
     () => {
-        "(SELECT p.id FROM layer q JOIN snapshot p ON p.workspace = q.workspace AND p.layer = q.id \
-         WHERE q.id = l.parent)"
+        "coalesce(\
+            (SELECT p.id FROM layer q JOIN snapshot p ON p.workspace = q.workspace \
+                AND p.layer = q.id WHERE q.id = l.parent), \
+            (WITH RECURSIVE up(id, parent, workspace) AS (\
+                SELECT id, parent, workspace FROM layer WHERE id = l.parent AND state = 3 \
+                UNION ALL SELECT a.id, a.parent, a.workspace FROM up JOIN layer a ON a.id = up.parent \
+                WHERE NOT EXISTS (SELECT 1 FROM snapshot s \
+                    WHERE s.workspace = up.workspace AND s.layer = up.id)) \
+            SELECT p.id FROM up JOIN snapshot p ON p.workspace = up.workspace AND p.layer = up.id))"
     };
 }
 
@@ -257,18 +266,6 @@ impl Catalog {
         Ok(found.into_iter().collect())
     }
 
-    /// Objects of layers that were given up. Looks at all objects: not for a caller that waits.
-    pub(crate) fn objects_of_doomed_layers(
-        &self,
-    ) -> Result<Vec<(Ino, LayerId, ObjectId)>, CatalogError> {
-        let sql = "SELECT o.ino, o.layer, o.id FROM object o JOIN layer l ON l.id = o.layer \
-                   WHERE l.state = ?1";
-        self.collect("reading objects", sql, [DOOMED], |row| {
-            let (ino, layer) = (Ino(unsigned(row, 0)?), LayerId(unsigned(row, 1)?));
-            Ok((ino, layer, ObjectId(unsigned(row, 2)?)))
-        })
-    }
-
     /// Remembered mounts.
     pub(crate) fn mounts(&self) -> Result<Vec<MountRow>, CatalogError> {
         let during = "reading the mounts";
@@ -323,6 +320,9 @@ impl Catalog {
         }
         if let Some(name) = query.name {
             condition(&mut sql, " AND s.name = ?", name.to_owned().into());
+        }
+        if let Some(before) = query.before {
+            condition(&mut sql, " AND s.created_at < ?", before.into());
         }
         for (key, value) in query.labels.into_iter().flatten() {
             let text = " AND EXISTS (SELECT 1 FROM label WHERE snapshot = s.id AND key = ?";

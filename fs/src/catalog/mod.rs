@@ -23,6 +23,7 @@ mod query;
 mod read;
 mod reserve;
 mod schema;
+mod space;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -40,6 +41,7 @@ pub(crate) use lists::{SnapshotQuery, SnapshotRecord, WorkspaceRecord};
 pub(crate) use pinned::Pinned;
 pub(crate) use query::{ExtentRow, Queries};
 pub(crate) use schema::{APPLICATION_ID, FORMAT};
+pub(crate) use space::{FamilyRecord, LayerRow};
 
 use crate::change::Change;
 use crate::contents::ContentsError;

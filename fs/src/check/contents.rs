@@ -91,23 +91,42 @@ pub(super) fn by_layer(
     objects: &mut Objects,
     rows: &InodeRows,
 ) -> BTreeMap<u32, Contents> {
+    let ended = ended(layers, rows);
+    let ended = |layer: i64| {
+        let layer_of = layers.get(layer).map(|layer| layer.enter);
+        layer_of.is_some_and(|enter| ended.get(&enter).is_some_and(|&at| layer < at))
+    };
     let mut found: BTreeMap<u32, Contents> = BTreeMap::new();
     let number = || rows.ino.to_string();
-    for version in &rows.inline {
+    for version in rows.inline.iter().filter(|version| !ended(version.layer)) {
         if let Some(enter) = place(layers, report, Table::Inline, version.layer, number) {
             found.entry(enter).or_default().inline = Some(version.len);
         }
     }
     for in_layer in rows.extents.chunk_by(|a, b| a.layer == b.layer) {
         extents(layers, report, objects, rows.ino, in_layer);
+        if ended(in_layer[0].layer) {
+            continue;
+        }
         if let Some(enter) = place(layers, report, Table::Extent, in_layer[0].layer, number) {
             found.entry(enter).or_default().extents = true;
         }
     }
     for of_name in rows.xattrs.chunk_by(|a, b| a.name == b.name) {
-        xattr(layers, report, rows.ino, of_name, &mut found);
+        let seen = of_name.iter().filter(|version| !ended(version.layer));
+        let seen: Vec<XattrVersion> = seen.cloned().collect();
+        if !seen.is_empty() {
+            xattr(layers, report, rows.ino, &seen, &mut found);
+        }
     }
     found
+}
+
+/// Layers in which an inode that links have is gone: what those have of it waits for removal.
+fn ended(layers: &Layers, rows: &InodeRows) -> BTreeMap<u32, i64> {
+    let gone = rows.inodes.iter().filter(|version| version.kind == 0);
+    gone.filter_map(|version| Some((layers.get(version.layer)?.enter, version.layer)))
+        .collect()
 }
 
 fn xattr(
@@ -130,7 +149,11 @@ fn xattr(
             placed.push((enter, version.gone));
         }
     }
-    placed.sort_unstable();
+    // Of those of links and what stands on them the nearest is seen, which comes last.
+    placed.sort_by_key(|&(enter, _)| enter);
+    placed.reverse();
+    placed.dedup_by_key(|(enter, _)| *enter);
+    placed.reverse();
     let mut path: Path<bool> = Path::new();
     for (enter, gone) in placed {
         let layer = layers.at(enter);
@@ -192,7 +215,11 @@ fn extents(
 }
 
 /// Whether an object of one layer can serve extents of another: the same, or an ancestor that was
-/// collected into it and has no row any more.
+/// handed down to it, or is about to be.
 fn owns(layers: &Layers, object: i64, extent: i64) -> bool {
-    object == extent || (object < extent && layers.get(object).is_none())
+    let handed_down = || {
+        let below = layers.get(object).map(|layer| layer.id);
+        below.is_none() || below == layers.get(extent).map(|layer| layer.id)
+    };
+    object == extent || (object < extent && handed_down())
 }

@@ -258,14 +258,21 @@ impl<'a> Inodes<'a> {
             });
         }
         let born = above.inode.map_or(in_layer, |old| id(old.born));
-        if written && id(inode.born) != born {
+        // A layer that was handed down, or is about to be, is not the one that is asked for.
+        let handed_down = id(inode.born) < in_layer
+            && self
+                .layers
+                .get(inode.born)
+                .is_none_or(|layer| layer.id == in_layer);
+        if written && id(inode.born) != born && !handed_down {
             self.report.found(Problem::Born {
                 layer: in_layer,
                 ino: this,
                 born: id(inode.born),
             });
         }
-        if written && inode.nlink == 0 && layer.is_live() && !self.open.contains(&in_layer) {
+        let own = written && id(inode.layer) == in_layer;
+        if own && inode.nlink == 0 && layer.is_live() && !self.open.contains(&in_layer) {
             self.report.found(Problem::LeftUnlinked {
                 layer: in_layer,
                 ino: this,

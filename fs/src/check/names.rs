@@ -94,6 +94,10 @@ impl<'a> Names<'a> {
             }
         }
         placed.sort_by_key(|(layer, _)| layer.enter);
+        // Of those of links and what stands on them the nearest is seen, which comes last.
+        placed.reverse();
+        placed.dedup_by_key(|(layer, _)| layer.enter);
+        placed.reverse();
         self.path.clear();
         for (layer, version) in placed {
             let above = self.path.above(layer).copied();

@@ -1,7 +1,7 @@
 //! The layer tree in the order of a walk, which makes "is an ancestor" two comparisons and "the
 //! nearest version above" a stack.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::report::{CheckReport, Problem};
 use crate::catalog::check::LayerCheck;
@@ -11,6 +11,7 @@ use crate::id::LayerId;
 const LIVE: i64 = 0;
 const FROZEN: i64 = 1;
 const DOOMED: i64 = 2;
+const LEFT: i64 = 3;
 
 /// A layer and its place in the walk.
 #[derive(Clone, Copy, Debug)]
@@ -36,9 +37,11 @@ impl Layer {
     }
 }
 
-/// Every layer of a store.
+/// Every layer of a store. Links (left layers with one on them) are seen through what stands on
+/// them alone: their rows count as those of the first layer below that is none.
 pub(super) struct Layers {
     pub(super) all: Vec<Layer>,
+    /// Of a link, where that layer is.
     index: HashMap<i64, usize>,
     /// Positions in `all` in the order of the walk.
     walk: Vec<usize>,
@@ -46,14 +49,16 @@ pub(super) struct Layers {
 
 impl Layers {
     /// Orders the layers and names those that cannot be where they say.
-    pub(super) fn new(rows: &[LayerCheck], report: &mut CheckReport) -> Self {
-        let index: HashMap<i64, usize> = rows.iter().enumerate().map(|(n, r)| (r.id, n)).collect();
+    pub(super) fn new(rows: &[LayerCheck], bases: &HashSet<i64>, report: &mut CheckReport) -> Self {
+        let mut index: HashMap<i64, usize> =
+            rows.iter().enumerate().map(|(n, r)| (r.id, n)).collect();
+        let links = Links::of(rows, bases, &index);
         let mut children: Vec<Vec<usize>> = vec![Vec::new(); rows.len()];
-        let mut bases = Vec::new();
+        let mut roots = Vec::new();
         let mut all = Vec::with_capacity(rows.len());
         for (at, row) in rows.iter().enumerate() {
             let layer = id(row.id);
-            if !(LIVE..=DOOMED).contains(&row.state) {
+            if !(LIVE..=LEFT).contains(&row.state) {
                 let state = row.state;
                 report.found(Problem::LayerState { layer, state });
             }
@@ -66,33 +71,44 @@ impl Layers {
                         report.found(Problem::LayerOrder { layer, parent });
                         return None;
                     }
-                    Some(above) if rows[above].state != FROZEN => {
+                    // What is given up goes with what it stands on.
+                    Some(above)
+                        if !matches!(rows[above].state, FROZEN | LEFT) && row.state != DOOMED =>
+                    {
                         report.found(Problem::LayerOnUnfrozen { layer, parent });
                     }
                     Some(_) => {}
                 }
                 known
             });
-            match parent {
-                Some(parent) => children[parent].push(at),
-                None => bases.push(at),
+            // What is given up under a link has nothing to do with what stands on that.
+            let parent = parent.and_then(|parent| links.above(rows, &index, parent));
+            if links.child[at].is_none() {
+                match parent {
+                    Some(parent) => children[parent].push(at),
+                    None => roots.push(at),
+                }
             }
+            let left = row.state == LEFT && links.children[at] == 0;
             all.push(Layer {
                 id: layer,
                 parent,
                 state: row.state,
-                hidden: row.state == DOOMED,
+                hidden: row.state == DOOMED || left,
                 enter: 0,
                 exit: 0,
                 recorded: (row.bytes, row.inodes),
             });
+        }
+        for (at, row) in rows.iter().enumerate() {
+            index.insert(row.id, links.below(at));
         }
         let mut layers = Self {
             all,
             index,
             walk: Vec::with_capacity(rows.len()),
         };
-        layers.number(&bases, &children);
+        layers.number(&roots, &children);
         layers
     }
 
@@ -133,6 +149,58 @@ impl Layers {
     /// Positions in `all`, every layer after its parent.
     pub(super) fn walk(&self) -> &[usize] {
         &self.walk
+    }
+}
+
+/// Which layers are links, and of what.
+struct Links {
+    /// Layers on each that are not given up.
+    children: Vec<usize>,
+    /// Of a link, the one on it.
+    child: Vec<Option<usize>>,
+}
+
+impl Links {
+    fn of(rows: &[LayerCheck], bases: &HashSet<i64>, index: &HashMap<i64, usize>) -> Self {
+        let mut children = vec![0; rows.len()];
+        let mut child = vec![None; rows.len()];
+        for (at, row) in rows.iter().enumerate() {
+            // Out of order is reported, and leads nowhere.
+            let parent = row.parent.filter(|&parent| parent < row.id);
+            if let Some(&parent) = parent.and_then(|parent| index.get(&parent))
+                && row.state != DOOMED
+            {
+                children[parent] += 1;
+                child[parent] = Some(at);
+            }
+        }
+        for (at, row) in rows.iter().enumerate() {
+            let is_link = row.state == LEFT && children[at] == 1 && !bases.contains(&row.id);
+            child[at] = child[at].filter(|_| is_link);
+        }
+        Self { children, child }
+    }
+
+    /// The first layer below, or the layer itself, that is no link. Ids grow on the way.
+    fn below(&self, mut at: usize) -> usize {
+        while let Some(child) = self.child[at] {
+            at = child;
+        }
+        at
+    }
+
+    /// The first layer above, or the layer itself, that is no link.
+    fn above(
+        &self,
+        rows: &[LayerCheck],
+        index: &HashMap<i64, usize>,
+        mut at: usize,
+    ) -> Option<usize> {
+        while self.child[at].is_some() {
+            let parent = rows[at].parent.filter(|&parent| parent < rows[at].id);
+            at = *index.get(&parent?)?;
+        }
+        Some(at)
     }
 }
 

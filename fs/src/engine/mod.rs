@@ -41,7 +41,7 @@ pub(crate) use self::land::{Swapped, land_closed};
 use self::left::Left;
 use self::locked::Locked;
 use self::node::{Node, NodeCache, NodeState};
-pub(crate) use self::reap::{reap_unlinked, release, remove, remove_doomed};
+pub(crate) use self::reap::{reap_unlinked, remove, remove_doomed};
 use crate::attr::Timestamp;
 use crate::base::Held;
 use crate::change::{Change, InodeRow, Name, Row};
@@ -51,6 +51,7 @@ use crate::fault;
 use crate::id::{Ino, LayerId, ObjectId, SnapshotId, WorkspaceId};
 use crate::layers::Lineage;
 use crate::lock::{Mutex, ReadGuard, RwLock, rank};
+use crate::space::Use;
 
 /// Longest name of a file in bytes.
 pub(crate) const FILE_NAME_MAX: usize = 255;
@@ -74,6 +75,8 @@ pub struct View {
     held: Mutex<{ rank::LEAF }, Option<Arc<Held>>>,
     /// Mutations begun so far.
     begun: AtomicU64,
+    /// The layer of a snapshot stays as it is, whatever becomes of the snapshot.
+    _used: Option<Use>,
 }
 
 /// What a view shows.
@@ -109,6 +112,10 @@ impl Epoch {
 
 impl View {
     pub(crate) fn new(core: Arc<Core>, target: ViewTarget, layer: LayerId) -> Arc<Self> {
+        let used = match &target {
+            ViewTarget::Live(_) => None,
+            ViewTarget::Frozen(_) => Some(core.uses.hold(layer, &core.collect)),
+        };
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             epoch: RwLock::new(Epoch::new(&core, layer)),
@@ -122,6 +129,7 @@ impl View {
             left: Left::default(),
             held: Mutex::default(),
             begun: AtomicU64::new(0),
+            _used: used,
         })
     }
 

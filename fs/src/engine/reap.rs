@@ -15,9 +15,6 @@ use crate::core::{Chore, Core};
 use crate::dispatch::OpError;
 use crate::id::{Ino, LayerId, ObjectId};
 
-/// Objects of a doomed layer given up in one transaction.
-const RELEASE_BATCH: usize = 256;
-
 /// How long reclaiming waits for somebody who is at a removed inode, before it is put off.
 const PATIENCE: Duration = Duration::from_millis(1);
 
@@ -197,25 +194,4 @@ pub(crate) fn reap_unlinked(core: &Core, layer: LayerId) -> Result<(), OpError> 
 pub(crate) fn remove_doomed(core: &Core) -> Result<(), OpError> {
     let doomed = core.catalog.doomed_objects()?;
     remove(core, doomed.into_iter().map(|id| (Ino(0), id)).collect())
-}
-
-/// Gives up the objects of doomed layers, and removes their files.
-pub(crate) fn release(core: &Core) -> Result<(), OpError> {
-    for objects in core
-        .catalog
-        .objects_of_doomed_layers()?
-        .chunks(RELEASE_BATCH)
-    {
-        let mut change = Change::new();
-        for &(ino, layer, id) in objects {
-            change.push(Row::DropExtents { ino, layer });
-            change.push(Row::DoomObject { id });
-        }
-        core.catalog.apply(&change)?;
-        remove(
-            core,
-            objects.iter().map(|&(ino, _, id)| (ino, id)).collect(),
-        )?;
-    }
-    Ok(())
 }

@@ -112,15 +112,15 @@ impl Store {
         let (layer, live) = (core.numbers.layer(), core.numbers.layer());
         let (id, created_at) = (core.numbers.workspace(), now_ns());
         let mut change = Change::new();
-        for (id_of, parent) in [(layer, None), (live, Some(layer))] {
-            change.push(Row::AddLayer {
-                id: id_of,
-                parent,
-                workspace: id,
-                created_at,
-            });
-        }
+        let added = |id_of, parent| Row::AddLayer {
+            id: id_of,
+            parent,
+            workspace: id,
+            created_at,
+        };
+        change.push(added(layer, None));
         change.push(Row::FreezeLayer { id: layer });
+        change.push(added(live, Some(layer)));
         change.push(Row::AddBase {
             layer,
             boot: core.bases.boot().to_owned(),

@@ -250,7 +250,7 @@ impl Builder<'_> {
         }
         let row = Row::DoomLayer { id: self.layer };
         core.catalog.apply(&Change::from(row))?;
-        core.release_later();
+        core.collect.ask();
         Ok(())
     }
 

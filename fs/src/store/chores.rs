@@ -3,7 +3,6 @@
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -81,12 +80,6 @@ fn work(core: &Core, receive: &Receiver<Chore>) {
         }
         match next {
             Ok(Chore::Reap(view, ino)) => held = reap(&view, ino, receive, &mut unused),
-            Ok(Chore::Release) => {
-                core.releasing.store(false, Ordering::Release);
-                if let Err(error) = engine::release(core) {
-                    tracing::warn!(%error, "the space of a deleted workspace is not free yet");
-                }
-            }
             Ok(Chore::Tell(done)) => {
                 note_elapsed(core);
                 if done.send(()).is_err() {

@@ -110,6 +110,10 @@ impl Store {
                 let name = taken.map_or_else(String::new, ToString::to_string);
                 Err(WorkspaceError::Exists { name }.into())
             }
+            Err(error) if error.is_left() => Err(FindError::NotFound {
+                reference: snapshot.to_string(),
+            }
+            .into()),
             other => Ok(other?),
         }
     }

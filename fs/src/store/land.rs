@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::control::Control;
 use super::snapshots::new_spec;
 use super::types::{SnapshotOptions, WorkspaceInfo};
-use super::{SnapshotError, Store};
+use super::{FindError, SnapshotError, Store};
 use crate::attr::Timestamp;
 use crate::catalog::{CatalogError, LandedRecord, Pinned, WorkspaceRecord};
 use crate::change::{EventRow, Row};
@@ -91,6 +91,14 @@ impl Store {
         Ok(self.find_snapshot(snapshot.as_str())?.workspace)
     }
 
+    /// Whether a snapshot was not deleted.
+    fn is_there(&self, id: &SnapshotId) -> Result<bool, FindError> {
+        match self.find_snapshot(id.as_str()) {
+            Err(FindError::NotFound { .. }) => Ok(false),
+            found => found.map(|_| true),
+        }
+    }
+
     /// Keeps the present state of what is to land, unless nothing was changed since it was kept.
     fn source(&self, workspace: &str, onto: &str, dry_run: bool) -> Result<Source, LandError> {
         let started = Instant::now();
@@ -102,7 +110,11 @@ impl Store {
                 })?;
             }
             let unchanged = self.core.catalog.written(record.layer)?.is_empty();
-            if dry_run || (unchanged && record.parent.is_some()) {
+            let kept = match &record.parent {
+                Some(parent) if unchanged => self.is_there(parent)?,
+                _ => false,
+            };
+            if dry_run || kept {
                 return Ok::<_, LandError>((record.clone(), None));
             }
             let options = SnapshotOptions {

@@ -10,6 +10,7 @@ mod base;
 mod builder;
 mod chores;
 mod control;
+mod delete;
 mod fork;
 mod import;
 mod land;
@@ -30,6 +31,7 @@ use std::sync::Arc;
 pub use adopt::AdoptError;
 pub use base::{BaseDir, BaseError};
 pub use builder::{BuildError, Builder, NewContents, NewFile, Xattr};
+pub use delete::{DeleteError, DeleteSelection};
 pub use fork::ForkError;
 pub use import::ImportError;
 pub use log::{LogEntry, LogError, LogKind};
@@ -37,9 +39,9 @@ pub use open::OpenError;
 pub use rollback::RollbackError;
 pub use snapshots::{FindError, SnapshotError};
 pub use types::{
-    AdoptProgress, AdoptReport, BaseInfo, BaseState, Fidelity, ForkSource, ImportProgress,
-    ImportReport, MountRecord, MountTarget, RollbackReport, SnapshotFilter, SnapshotInfo,
-    SnapshotOptions, StoreInfo, WorkspaceInfo,
+    AdoptProgress, AdoptReport, BaseInfo, BaseState, DeletedSnapshot, Fidelity, ForkSource,
+    ImportProgress, ImportReport, MountRecord, MountTarget, RollbackReport, SnapshotFilter,
+    SnapshotInfo, SnapshotOptions, StoreInfo, WorkspaceInfo,
 };
 pub use workspaces::WorkspaceError;
 
@@ -51,6 +53,9 @@ pub struct Store {
     id: String,
     created_at: i64,
     controls: control::Controls,
+    // Ends before the rest goes.
+    #[expect(dead_code, reason = "held for its Drop")]
+    collector: crate::space::Collector,
     // Finishes what is queued before the rest goes.
     #[expect(dead_code, reason = "held for its Drop")]
     chores: chores::Chores,

@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicU64;
 
 use rustix::fs::FlockOperation;
 use thiserror::Error;
@@ -28,6 +28,7 @@ use crate::id::LayerId;
 use crate::layers::{SharedLayers, TreeError};
 use crate::lock::{Mutex, RwLock};
 use crate::private::open_private;
+use crate::space::Collector;
 
 /// Name of the catalog file in a store.
 const CATALOG: &str = "catalog.db";
@@ -408,8 +409,10 @@ impl Store {
             moving: RwLock::new(0),
             syncs: AtomicU64::new(0),
             elapsed: Elapsed::default(),
-            releasing: AtomicBool::new(false),
             landing: Mutex::new(()),
+            uses: Arc::default(),
+            collect: Arc::default(),
+            collecting: Mutex::default(),
             chores: Mutex::new(None),
             lock: lock.file,
         });
@@ -421,11 +424,13 @@ impl Store {
         settle_in(&core.catalog, &place).map_err(catalog_error)?;
         crate::land::host::recover(&core);
         let chores = Chores::start(&core).map_err(access("start a thread for", &dir))?;
-        core.release_later();
+        let collector = Collector::start(&core).map_err(access("start a thread for", &dir))?;
+        core.collect.ask();
         Ok(Arc::new(Self {
             id: summary.store_id,
             created_at: summary.created_at,
             controls: control::Controls::default(),
+            collector,
             chores,
             core,
         }))

@@ -63,9 +63,15 @@ impl Store {
             }
             .and_then(|_| finish(&self.core, &spec))
             .map(|elapsed_us| (spec.id, elapsed_us))
-            .map_err(|source| RollbackError::Freeze {
-                workspace: record.name.clone(),
-                source,
+            .map_err(|source| match source {
+                FreezeError::Catalog(error) if error.is_left() => FindError::NotFound {
+                    reference: reference.to_owned(),
+                }
+                .into(),
+                source => RollbackError::Freeze {
+                    workspace: record.name.clone(),
+                    source,
+                },
             })
         })?;
         let workspace = self.workspace(workspace)?;

@@ -204,6 +204,7 @@ impl Store {
         let mut query = SnapshotQuery {
             name: filter.name.as_deref(),
             labels: Some(&filter.labels),
+            before: filter.before,
             limit: filter.limit,
             ..SnapshotQuery::default()
         };

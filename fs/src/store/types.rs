@@ -143,8 +143,19 @@ pub struct SnapshotFilter {
     pub name: Option<String>,
     /// With all of these labels.
     pub labels: BTreeMap<String, String>,
+    /// Taken before this time, in nanoseconds since the epoch.
+    pub before: Option<i64>,
     /// At most so many.
     pub limit: Option<usize>,
+}
+
+/// What was deleted.
+#[derive(Clone, Debug)]
+pub struct DeletedSnapshot {
+    /// The snapshot, as it was.
+    pub snapshot: SnapshotInfo,
+    /// What stands on it, by name: that needs what it shows of the snapshot still.
+    pub held_by: Vec<String>,
 }
 
 /// What to fork.

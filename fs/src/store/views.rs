@@ -42,6 +42,12 @@ impl Store {
         let target = ViewTarget::Frozen(info.id.clone());
         let view = View::new(self.core.clone(), target, info.layer);
         view.hold(held);
+        // Only now that it is in use: it may have been deleted meanwhile.
+        if !self.core.catalog.is_frozen(info.layer)? {
+            return Err(FindError::NotFound {
+                reference: snapshot.to_string(),
+            });
+        }
         Ok(self.controls.frozen(&info.id, view))
     }
 

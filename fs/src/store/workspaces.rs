@@ -296,7 +296,7 @@ impl Store {
             }
             control.deleted = true;
             self.controls.forget(name, record.id);
-            self.core.release_later();
+            self.core.collect.ask();
             Ok(())
         })
     }

@@ -146,6 +146,11 @@ pub enum Op {
     },
     CloseView,
     DeleteWorkspace,
+    DeleteSnapshot {
+        snapshot: u8,
+    },
+    /// Gives space back until nothing is left to do.
+    Collect,
     Reopen,
     Compare,
     Check,
@@ -485,6 +490,8 @@ fn layers() -> impl Strategy<Value = Op> {
         3 => any::<u8>().prop_map(|snapshot| Op::Rollback { snapshot }),
         3 => Just(Op::CloseView),
         1 => Just(Op::DeleteWorkspace),
+        5 => any::<u8>().prop_map(|snapshot| Op::DeleteSnapshot { snapshot }),
+        2 => Just(Op::Collect),
         2 => Just(Op::Reopen),
         1 => Just(Op::Compare),
         2 => Just(Op::Check),

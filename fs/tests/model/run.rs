@@ -83,6 +83,8 @@ pub fn step(world: &mut World, step: &Step) -> Outcome {
             Ok(())
         }
         Op::DeleteWorkspace => world.delete_workspace(at),
+        Op::DeleteSnapshot { snapshot } => world.delete_snapshot(usize::from(*snapshot)),
+        Op::Collect => world.collect(),
         Op::Reopen => world.reopen(),
         Op::Compare => world.compare(),
         Op::Check => world.check(),

@@ -1,13 +1,14 @@
 //! A store and the models of what is in it: workspaces, snapshots, and what they do to each other.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use floe_fs::attr::{FileKind, Timestamp};
 use floe_fs::dispatch::Dispatch;
 use floe_fs::id::{Ino, SnapshotId, WorkspaceName};
-use floe_fs::{ForkSource, SnapshotOptions, Store, View};
+use floe_fs::{DeleteSelection, ForkSource, SnapshotOptions, Store, View};
 
 use super::tree::{Body, Node, ROOT, Stamps, State};
 use super::{Outcome, compare, ensure};
@@ -340,6 +341,57 @@ impl World {
         let live = self.live.remove(at);
         let deleted = self.store().delete_workspace(&live.name);
         deleted.map_err(|error| error.to_string())
+    }
+
+    pub fn delete_snapshot(&mut self, number: usize) -> Outcome {
+        if self.snapshots.is_empty() {
+            return Ok(());
+        }
+        let at = number % self.snapshots.len();
+        let snapshot = self.snapshots.remove(at);
+        let these = DeleteSelection::These(vec![snapshot.id.to_string()]);
+        let deleted = self.store().delete_snapshots(&these, false);
+        deleted.map_err(|error| error.to_string())?;
+        let again = self.store().open_frozen(&snapshot.id);
+        ensure!(again.is_err(), "a deleted snapshot is there");
+        Ok(())
+    }
+
+    /// Deletes everything, one after the other: each time all the rest is as it was. In the end
+    /// nothing takes any space.
+    pub fn deleted(&mut self) -> Outcome {
+        while !self.snapshots.is_empty() {
+            let next = self.snapshots.len() * 7 / 3;
+            self.delete_snapshot(next)?;
+            self.collect()?;
+            self.check()?;
+            let live = std::mem::take(&mut self.live);
+            self.compare()?;
+            self.live = live;
+        }
+        for live in std::mem::take(&mut self.live) {
+            if let Some(view) = &live.view {
+                self.store().close_view(view);
+            }
+            let deleted = self.store().delete_workspace(&live.name);
+            deleted.map_err(|error| error.to_string())?;
+        }
+        self.collect()?;
+        self.check()?;
+        let info = self.store().info().map_err(|error| error.to_string())?;
+        // The last layer stays, empty: its number is not to be used again.
+        ensure!(
+            info.objects == 0 && info.layers <= 1,
+            "{} objects and {} layers are left",
+            info.objects,
+            info.layers
+        );
+        Ok(())
+    }
+
+    pub fn collect(&mut self) -> Outcome {
+        let collected = self.store().collect(&mut |_| ControlFlow::Continue(()));
+        collected.map(drop).map_err(|error| error.to_string())
     }
 
     /// Closes the store and opens it again.

@@ -1,5 +1,6 @@
 //! `floe snap ...`: snapshots.
 
+pub(crate) mod delete;
 mod draw;
 mod graph;
 pub(crate) mod list;
@@ -22,6 +23,8 @@ pub(crate) enum Snap {
     List(list::List),
     Show(show::Show),
     Tree(tree::Tree),
+    #[command(visible_alias = "rm")]
+    Delete(delete::Delete),
 }
 
 impl Snap {
@@ -34,6 +37,7 @@ impl Snap {
             Self::List(command) => command.run(context),
             Self::Show(command) => command.run(context),
             Self::Tree(command) => command.run(context),
+            Self::Delete(command) => command.run(context),
         }
     }
 }

@@ -175,6 +175,7 @@ pub fn list_snapshots(daemon: &Daemon, request: ListSnapshots) -> Result<Vec<Sna
         workspace: request.workspace,
         name: request.name,
         labels: request.labels,
+        before: None,
         limit: request.limit,
     };
     let found = daemon.store.snapshots(&filter)?;

@@ -56,6 +56,12 @@ fn dispatch(daemon: &Daemon, request: Request, stream: &mut UnixStream) -> io::R
         R::DiffFile(request) => answer(stream, handlers::diff_file(daemon, &request)),
         R::Log(request) => answer(stream, handlers::log(daemon, &request)),
         R::ListSnapshots(request) => answer(stream, handlers::list_snapshots(daemon, request)),
+        R::DeleteSnapshots(request) => with_progress(stream, |_, on_progress| {
+            handlers::delete_snapshots(daemon, request, on_progress)
+        }),
+        R::Collect(request) => with_progress(stream, |_, on_progress| {
+            handlers::collect(daemon, &request, on_progress)
+        }),
         R::ShowSnapshot(request) => answer(stream, handlers::show_snapshot(daemon, &request)),
     }
 }

@@ -37,7 +37,7 @@ use thiserror::Error;
 pub use from_diff::{HostLandOptions, HostLanded};
 pub use guard::Guard;
 pub use meta::Meta;
-pub(crate) use run::{Order, recover};
+pub(crate) use run::{Order, layers_known, recover};
 pub(crate) use steps::Kind;
 
 use crate::attr::FileKind;

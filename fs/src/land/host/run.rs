@@ -12,7 +12,7 @@ use super::root::Root;
 use super::stage;
 use super::steps::{Bytes, Kind, Part, Plan, Steps, VERSION};
 use super::{HostLandError, HostPlan, HostReport, Source};
-use crate::catalog::HostLandingRecord;
+use crate::catalog::{CatalogError, HostLandingRecord};
 use crate::change::{Change, EventRow, Row};
 use crate::core::Core;
 use crate::engine::now_ns;
@@ -478,4 +478,17 @@ pub(crate) fn recover(core: &Core) {
     if let Err(error) = done {
         tracing::warn!(%error, "landings are not in order");
     }
+}
+
+/// Layers that landings know the directories by: those that were landed, and those that they were of.
+pub(crate) fn layers_known(core: &Core) -> Result<Vec<LayerId>, CatalogError> {
+    let mut layers = Vec::new();
+    for record in core.catalog.host_landings()? {
+        let landing = Landing::parse(&record).map_err(|error| CatalogError::Damaged {
+            what: error.to_string(),
+        })?;
+        let known = [landing.plan.layer, landing.plan.from];
+        layers.extend(known.into_iter().flatten().map(LayerId));
+    }
+    Ok(layers)
 }

@@ -1,0 +1,55 @@
+//! `floe gc`.
+
+use clap::Args;
+
+use super::Context;
+use crate::error::ApiError;
+use crate::output::{counted, size};
+use crate::progress::ImportBar;
+use crate::time;
+use crate::wire::Collect;
+use crate::wire::space::Collected;
+
+/// Give back now what nothing needs any more
+///
+/// The daemon does it by itself after each delete, a little at a time, so that those who use a
+/// workspace notice nothing. This does it at once and says how much it was. Interrupting it leaves
+/// the rest to the daemon.
+///
+/// Under --json: an object with layers (removed), merged (into the one that stood on them), objects and
+/// bytes (freed on the disk), and elapsed_us.
+#[derive(Args, Debug)]
+pub(crate) struct Gc {}
+
+impl Gc {
+    /// Carries it out.
+    ///
+    /// # Errors
+    /// When the store fails.
+    #[expect(clippy::unused_self, reason = "every command has one")]
+    pub(crate) fn run(&self, context: &Context) -> Result<(), ApiError> {
+        let mut bar = ImportBar::new("freeing", !context.output.json && !context.output.quiet);
+        let mut client = context.client()?;
+        let done = client.call_with_progress(Collect {}, &mut |progress| bar.update(progress));
+        drop(bar);
+        let done = done?;
+        if context.output.json {
+            return context.output.json(&done);
+        }
+        context.output.note(&told(&done));
+        Ok(())
+    }
+}
+
+/// What was given back, in words.
+pub(super) fn told(done: &Collected) -> String {
+    let count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+    format!(
+        "{} freed: {}, {} removed, {} merged, in {}",
+        size(done.bytes),
+        counted(count(done.objects), "object"),
+        counted(count(done.layers), "layer"),
+        done.merged,
+        time::elapsed(done.elapsed_us)
+    )
+}

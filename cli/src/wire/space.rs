@@ -1,0 +1,71 @@
+//! Answers about deleting and giving space back.
+
+use floe_fs::CollectReport;
+use serde::{Deserialize, Serialize};
+
+use super::records::Snapshot;
+
+/// What a delete removed, or would.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotsDeleted {
+    /// False for a dry run.
+    pub deleted: bool,
+    /// The snapshots.
+    pub snapshots: Vec<DeletedSnapshot>,
+    /// What was given back, if that was waited for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub freed: Option<Collected>,
+}
+
+/// A snapshot that was deleted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeletedSnapshot {
+    /// As it was.
+    #[serde(flatten)]
+    pub snapshot: Snapshot,
+    /// Workspaces (by name) and snapshots (by id) that stand on it: what they show of it stays.
+    pub held_by: Vec<String>,
+}
+
+impl From<floe_fs::DeletedSnapshot> for DeletedSnapshot {
+    fn from(deleted: floe_fs::DeletedSnapshot) -> Self {
+        Self {
+            snapshot: deleted.snapshot.into(),
+            held_by: deleted.held_by,
+        }
+    }
+}
+
+/// What was given back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Collected {
+    /// Layers removed that nothing could reach.
+    pub layers: u64,
+    /// Layers merged into the one that stood on them.
+    pub merged: u64,
+    /// Objects removed.
+    pub objects: u64,
+    /// Bytes of objects that were freed on the disk.
+    pub bytes: u64,
+    /// How long it took, in microseconds.
+    pub elapsed_us: u64,
+}
+
+impl From<CollectReport> for Collected {
+    fn from(report: CollectReport) -> Self {
+        let CollectReport {
+            layers,
+            merged,
+            objects,
+            bytes,
+            elapsed_us,
+        } = report;
+        Self {
+            layers,
+            merged,
+            objects,
+            bytes,
+            elapsed_us,
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! What giving space back asks of the catalog, and the rows that it alone writes.
+//!
+//! Everything that a layer wrote is found by the inodes that it has versions of (docs/format.md,
+//! section 5, invariant 8), and by the names that it removed.
+
+use rusqlite::{Connection, params};
+
+use super::apply::{DOOMED, FROZEN, LEFT, LIVE, int};
+use super::query::{bytes, unsigned};
+use super::{Catalog, CatalogError, Queries};
+use crate::change::{Name, Row};
+use crate::id::{Ino, LayerId, ObjectId};
+
+/// What a layer is to whoever gives space back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LayerRow {
+    /// A workspace's, or one that is being filled.
+    Live,
+    /// A snapshot's.
+    Frozen,
+    /// Over directories of the host: never a snapshot.
+    Base,
+    /// No snapshot any more.
+    Left,
+    /// Its rows are to be removed.
+    Doomed,
+}
+
+/// A layer, its parent, and what it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FamilyRecord {
+    pub(crate) id: LayerId,
+    pub(crate) parent: Option<LayerId>,
+    pub(crate) what: LayerRow,
+}
+
+/// Applies a row that only giving space back writes.
+pub(super) fn apply(connection: &Connection, row: &Row) -> rusqlite::Result<usize> {
+    let prepare = |sql: &str| connection.prepare_cached(sql);
+    match row {
+        Row::DropLayer { id, child } => {
+            if let Some(child) = child {
+                let sql = "UPDATE layer SET parent = (SELECT parent FROM layer WHERE id = ?1) \
+                           WHERE id = ?2 AND parent = ?1";
+                prepare(sql)?.execute(params![int(id.0), int(child.0)])?;
+            }
+            prepare("DELETE FROM base WHERE layer = ?1")?.execute([int(id.0)])?;
+            prepare("DELETE FROM layer WHERE id = ?1")?.execute([int(id.0)])
+        }
+        Row::DetachLayer { id } => {
+            prepare("UPDATE layer SET parent = NULL WHERE id = ?1")?.execute([int(id.0)])
+        }
+        Row::MoveInode { ino, from, to } => {
+            let key = params![int(ino.0), int(from.0), int(to.0)];
+            // Of its attributes the lower layer's version is the one that is seen.
+            let sql = "DELETE FROM inode WHERE ino = ?1 AND layer = ?2 \
+                       AND EXISTS (SELECT 1 FROM inode WHERE ino = ?1 AND layer = ?3)";
+            prepare(sql)?.execute(key)?;
+            for table in ["inode", "xattr", "inline", "extent"] {
+                let sql = format!("UPDATE {table} SET layer = ?3 WHERE ino = ?1 AND layer = ?2");
+                prepare(&sql)?.execute(key)?;
+            }
+            Ok(1)
+        }
+        Row::MoveEntry {
+            parent,
+            name,
+            from,
+            to,
+        } => {
+            prepare("UPDATE dentry SET layer = ?4 WHERE parent = ?1 AND name = ?2 AND layer = ?3")?
+                .execute(params![int(parent.0), &name[..], int(from.0), int(to.0)])
+        }
+        Row::DropXattr { ino, name, layer } => {
+            prepare("DELETE FROM xattr WHERE ino = ?1 AND name = ?2 AND layer = ?3")?
+                .execute(params![int(ino.0), &name[..], int(layer.0)])
+        }
+        Row::DropSnapshot { id } => {
+            prepare("DELETE FROM snapshot WHERE id = ?1")?.execute([id.as_str()])
+        }
+        _ => unreachable!("every other row is applied by apply.rs"),
+    }
+}
+
+impl Catalog {
+    /// Every layer with what it is, parents before children.
+    pub(crate) fn families(&self) -> Result<Vec<FamilyRecord>, CatalogError> {
+        let sql = "SELECT l.id, l.parent, l.state, b.layer IS NOT NULL FROM layer l \
+                   LEFT JOIN base b ON b.layer = l.id ORDER BY l.id";
+        let during = "reading layers";
+        self.collect(during, sql, [], |row| {
+            let parent: Option<i64> = row.get(1).map_err(CatalogError::during(during))?;
+            let base: bool = row.get(3).map_err(CatalogError::during(during))?;
+            let state: u8 = row.get(2).map_err(CatalogError::during(during))?;
+            Ok(FamilyRecord {
+                id: LayerId(unsigned(row, 0)?),
+                parent: parent.map(|id| LayerId(id.unsigned_abs())),
+                what: match state {
+                    DOOMED => LayerRow::Doomed,
+                    LIVE => LayerRow::Live,
+                    FROZEN | LEFT if base => LayerRow::Base,
+                    LEFT => LayerRow::Left,
+                    FROZEN => LayerRow::Frozen,
+                    state => {
+                        let what = format!("layer.state is {state}");
+                        return Err(CatalogError::Damaged { what });
+                    }
+                },
+            })
+        })
+    }
+
+    /// The workspaces and snapshots whose layers stand on others, with those. Looks at all layers.
+    pub(crate) fn standing(&self) -> Result<Vec<(LayerId, String)>, CatalogError> {
+        let during = "looking for what stands on layers";
+        let sql = "SELECT l.parent, CASE WHEN s.id IS NULL THEN w.name ELSE s.id END FROM layer l \
+                   LEFT JOIN snapshot s ON s.workspace = l.workspace AND s.layer = l.id \
+                   LEFT JOIN workspace w ON w.layer = l.id \
+                   WHERE l.parent IS NOT NULL AND (s.id IS NOT NULL OR w.id IS NOT NULL) \
+                   ORDER BY l.id";
+        self.collect(during, sql, [], |row| {
+            let name = row.get(1).map_err(CatalogError::during(during))?;
+            Ok((LayerId(unsigned(row, 0)?), name))
+        })
+    }
+
+    /// Whether a layer is frozen and a snapshot's.
+    pub(crate) fn is_frozen(&self, layer: LayerId) -> Result<bool, CatalogError> {
+        let sql = "SELECT 1 FROM layer WHERE id = ?1 AND state = ?2";
+        let key = params![int(layer.0), FROZEN];
+        let found = self.collect("looking a layer up", sql, key, |_| Ok(()))?;
+        Ok(!found.is_empty())
+    }
+}
+
+impl Queries<'_> {
+    /// Inodes of which a layer wrote a version, after a number, at most so many.
+    pub(crate) fn written_after(
+        &self,
+        layer: LayerId,
+        after: Ino,
+        limit: usize,
+    ) -> Result<Vec<Ino>, CatalogError> {
+        let sql = "SELECT ino FROM inode INDEXED BY inode_by_layer \
+                   WHERE layer = ?1 AND ino > ?2 ORDER BY ino LIMIT ?3";
+        let key = params![int(layer.0), int(after.0), int(limit as u64)];
+        self.rows("listing what a layer wrote", sql, key, |row| {
+            Ok(Ino(unsigned(row, 0)?))
+        })
+    }
+
+    /// Names that a layer removed, at most so many, from a place on.
+    pub(crate) fn removed_names(
+        &self,
+        layer: LayerId,
+        after: &(Ino, Name),
+        limit: usize,
+    ) -> Result<Vec<(Ino, Name)>, CatalogError> {
+        let sql = "SELECT parent, name FROM dentry INDEXED BY dentry_gone \
+                   WHERE layer = ?1 AND ino = 0 AND (parent, name) > (?2, ?3) \
+                   ORDER BY parent, name LIMIT ?4";
+        let (parent, name) = after;
+        let key = params![int(layer.0), int(parent.0), &name[..], int(limit as u64)];
+        self.rows("listing removed names", sql, key, |row| {
+            Ok((Ino(unsigned(row, 0)?), bytes(row, 1)?))
+        })
+    }
+
+    /// The names by which a layer's own rows lead to an inode.
+    pub(crate) fn names_in(
+        &self,
+        ino: Ino,
+        layer: LayerId,
+    ) -> Result<Vec<(Ino, Name)>, CatalogError> {
+        let sql = "SELECT parent, name FROM dentry INDEXED BY dentry_by_ino \
+                   WHERE ino = ?1 AND ino <> 0 AND layer = ?2";
+        let key = params![int(ino.0), int(layer.0)];
+        self.rows("looking an inode's names up", sql, key, |row| {
+            Ok((Ino(unsigned(row, 0)?), bytes(row, 1)?))
+        })
+    }
+
+    /// Layers that have a version of an inode, below a layer, nearest first.
+    pub(crate) fn inode_layers(
+        &self,
+        ino: Ino,
+        below: LayerId,
+    ) -> Result<Vec<LayerId>, CatalogError> {
+        let sql = "SELECT layer FROM inode WHERE ino = ?1 AND layer < ?2 ORDER BY layer DESC";
+        let key = params![int(ino.0), int(below.0)];
+        self.rows("looking versions up", sql, key, |row| {
+            Ok(LayerId(unsigned(row, 0)?))
+        })
+    }
+
+    /// Layers that have a version of a name, below a layer, nearest first.
+    pub(crate) fn entry_layers(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        below: LayerId,
+    ) -> Result<Vec<LayerId>, CatalogError> {
+        let sql = "SELECT layer FROM dentry WHERE parent = ?1 AND name = ?2 AND layer < ?3 \
+                   ORDER BY layer DESC";
+        let key = params![int(parent.0), name, int(below.0)];
+        self.rows("looking versions up", sql, key, |row| {
+            Ok(LayerId(unsigned(row, 0)?))
+        })
+    }
+
+    /// Every version of an inode's extended attributes: name, layer, and whether it is gone there.
+    pub(crate) fn xattr_versions(
+        &self,
+        ino: Ino,
+    ) -> Result<Vec<(Name, LayerId, bool)>, CatalogError> {
+        let during = "reading extended attributes";
+        let sql = "SELECT name, layer, value IS NULL FROM xattr WHERE ino = ?1";
+        self.rows(during, sql, [int(ino.0)], |row| {
+            let gone = row.get(2).map_err(CatalogError::during(during))?;
+            Ok((bytes(row, 0)?, LayerId(unsigned(row, 1)?), gone))
+        })
+    }
+
+    /// Layers that have inline contents of an inode.
+    pub(crate) fn inline_layers(&self, ino: Ino) -> Result<Vec<LayerId>, CatalogError> {
+        let sql = "SELECT layer FROM inline WHERE ino = ?1";
+        self.rows("reading inline contents", sql, [int(ino.0)], |row| {
+            Ok(LayerId(unsigned(row, 0)?))
+        })
+    }
+
+    /// The extents that a layer itself has of an inode, in order, at most so many: start, end, object.
+    pub(crate) fn extents_in(
+        &self,
+        ino: Ino,
+        layer: LayerId,
+        limit: usize,
+    ) -> Result<Vec<(u64, u64, Option<ObjectId>)>, CatalogError> {
+        let during = "reading extents";
+        let sql = "SELECT start, end, object FROM extent WHERE ino = ?1 AND layer = ?2 \
+                   ORDER BY start LIMIT ?3";
+        let key = params![int(ino.0), int(layer.0), int(limit as u64)];
+        self.rows(during, sql, key, |row| {
+            let object: Option<i64> = row.get(2).map_err(CatalogError::during(during))?;
+            let object = object.map(|id| ObjectId(id.unsigned_abs()));
+            Ok((unsigned(row, 0)?, unsigned(row, 1)?, object))
+        })
+    }
+
+    fn rows<T>(
+        &self,
+        during: &'static str,
+        sql: &str,
+        params: impl rusqlite::Params,
+        read: impl Fn(&rusqlite::Row<'_>) -> Result<T, CatalogError>,
+    ) -> Result<Vec<T>, CatalogError> {
+        super::lists::collect(self.0, during, sql, params, read)
+    }
+}

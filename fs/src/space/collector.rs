@@ -1,0 +1,268 @@
+//! The collector: a thread that gives space back when something was deleted, and the same by hand.
+
+use std::collections::HashSet;
+use std::io;
+use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use serde::Serialize;
+use thiserror::Error;
+
+use super::remains::Remains;
+use super::shape::{Chain, Shape};
+use super::{doomed, merge, prune};
+use crate::catalog::CatalogError;
+use crate::change::{Change, Row};
+use crate::core::Core;
+use crate::dispatch::OpError;
+use crate::id::LayerId;
+
+/// Why not everything could be given back. What was, stays so, and the rest is found again.
+#[derive(Debug, Error)]
+pub enum CollectError {
+    /// Whoever wanted it does not want it any more.
+    #[error("giving space back was interrupted; it goes on in the background")]
+    Interrupted,
+    /// The store failed.
+    #[error("cannot give space back")]
+    Store(#[source] Box<OpError>),
+    /// The catalog failed.
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
+}
+
+impl From<OpError> for CollectError {
+    fn from(error: OpError) -> Self {
+        match error {
+            OpError::Catalog(error) => Self::Catalog(error),
+            error => Self::Store(Box::new(error)),
+        }
+    }
+}
+
+/// What was given back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CollectReport {
+    /// Layers removed that nothing could reach.
+    pub layers: u64,
+    /// Layers handed down to the one that stood on them.
+    pub merged: u64,
+    /// Objects removed.
+    pub objects: u64,
+    /// Bytes of objects that were freed on the disk.
+    pub bytes: u64,
+    /// How long it took, in microseconds.
+    pub elapsed_us: u64,
+}
+
+/// One transaction after the other.
+pub(super) struct Steps<'a> {
+    pub(super) report: CollectReport,
+    progress: Progress<'a>,
+}
+
+/// Is told what was done so far and how long the last step took; says whether to go on.
+pub(crate) type Progress<'a> = &'a mut dyn FnMut(&CollectReport, Duration) -> ControlFlow<()>;
+
+impl Steps<'_> {
+    /// Commits a step, and removes then what it left on the disk.
+    pub(super) fn apply(
+        &mut self,
+        core: &Core,
+        change: &Change,
+        remains: Remains,
+    ) -> Result<(), CollectError> {
+        let began = Instant::now();
+        core.catalog.apply(change)?;
+        self.report.objects += remains.objects.len() as u64;
+        self.report.bytes += remains.remove(core)?;
+        if (self.progress)(&self.report, began.elapsed()).is_break() {
+            return Err(CollectError::Interrupted);
+        }
+        Ok(())
+    }
+}
+
+/// What one who collects at a time knows.
+#[derive(Debug, Default)]
+pub(crate) struct Collecting {
+    /// Chains that have been looked at, and did not change since: those on a live layer are looked at
+    /// again when somebody asks, or when it is frozen.
+    settled: HashSet<Chain>,
+}
+
+/// Layers that stay as they are, whatever their rows say. Asked for after those were read.
+fn used(core: &Core) -> Result<HashSet<LayerId>, CatalogError> {
+    let mut used = core.uses.all();
+    used.extend(crate::land::host::layers_known(core)?);
+    Ok(used)
+}
+
+/// Gives back what can be, until nothing is left to do.
+pub(crate) fn collect(
+    core: &Core,
+    collecting: &mut Collecting,
+    progress: Progress<'_>,
+) -> Result<CollectReport, CollectError> {
+    let began = Instant::now();
+    let mut steps = Steps {
+        report: CollectReport::default(),
+        progress,
+    };
+    while round(core, collecting, &mut steps)? {}
+    let mut report = steps.report;
+    report.elapsed_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+    Ok(report)
+}
+
+/// One look at the layers, and what it says is to be done; says whether there was anything.
+fn round(
+    core: &Core,
+    collecting: &mut Collecting,
+    steps: &mut Steps<'_>,
+) -> Result<bool, CollectError> {
+    let families = core.catalog.families()?;
+    let shape = Shape::of(&families, &used(core)?);
+    let mut doom = Change::new();
+    for &id in &shape.unreachable {
+        doom.push(Row::DoomLayer { id });
+    }
+    if !doom.is_empty() {
+        steps.apply(core, &doom, Remains::default())?;
+        for &id in &shape.unreachable {
+            core.bases.forget(id);
+        }
+    }
+    let mut doomed = [shape.unreachable, shape.doomed].concat();
+    // What stands on others goes before them.
+    doomed.sort_unstable_by(|a, b| b.cmp(a));
+    let mut any = false;
+    if let Some(last) = families.last() {
+        for layer in doomed {
+            any |= doomed::remove(core, layer, last, steps)?;
+        }
+    }
+    collecting
+        .settled
+        .retain(|chain| shape.chains.contains(chain));
+    for chain in &shape.chains {
+        if collecting.settled.contains(chain) {
+            continue;
+        }
+        any |= settle(core, chain, steps)?;
+        collecting.settled.insert(chain.clone());
+    }
+    Ok(any)
+}
+
+/// Removes what is hidden in a chain, and hands down what is left; says whether the chain is
+/// another now.
+fn settle(core: &Core, chain: &Chain, steps: &mut Steps<'_>) -> Result<bool, CollectError> {
+    let below = |at: usize| match at {
+        0 => (chain.bottom, chain.live),
+        at => (chain.links[at - 1], false),
+    };
+    let mut changed = false;
+    // The farthest first: each layer hides what is above it, and what was handed down goes on.
+    for at in (0..chain.links.len()).rev() {
+        let (layer, live) = below(at);
+        let whole = prune::prune(core, layer, live, &chain.links[at..], steps)?;
+        if whole {
+            changed |= merge::hand_down(core, chain.links[at], layer, steps)?;
+        }
+    }
+    Ok(changed)
+}
+
+/// How the thread is told that there may be something to do.
+#[derive(Debug)]
+pub(crate) struct Signal {
+    send: Sender<()>,
+    receive: Receiver<()>,
+    closing: AtomicBool,
+}
+
+impl Default for Signal {
+    fn default() -> Self {
+        // One that waits serves all that come after it.
+        let (send, receive) = bounded(1);
+        Self {
+            send,
+            receive,
+            closing: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Signal {
+    /// Something may be given back.
+    pub(crate) fn ask(&self) {
+        match self.send.try_send(()) {
+            Ok(()) | Err(TrySendError::Full(()) | TrySendError::Disconnected(())) => {}
+        }
+    }
+}
+
+/// The running thread. Dropping it ends it after the step that is under way.
+pub(crate) struct Collector {
+    core: Arc<Core>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Collector {
+    pub(crate) fn start(core: &Arc<Core>) -> io::Result<Self> {
+        let thread = std::thread::Builder::new()
+            .name("floe-space".to_owned())
+            .spawn({
+                let core = core.clone();
+                move || run(&core)
+            })?;
+        Ok(Self {
+            core: core.clone(),
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Collector {
+    fn drop(&mut self) {
+        self.core.collect.closing.store(true, Ordering::Release);
+        self.core.collect.ask();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread that gives space back panicked");
+        }
+    }
+}
+
+fn run(core: &Core) {
+    let signal = &core.collect;
+    let is_closing = || signal.closing.load(Ordering::Acquire);
+    while let Ok(()) = signal.receive.recv() {
+        let mut pace = |_: &CollectReport, took: Duration| {
+            if is_closing() {
+                return ControlFlow::Break(());
+            }
+            // Half of the time is for those who wait for something.
+            std::thread::sleep(took);
+            ControlFlow::Continue(())
+        };
+        if is_closing() {
+            return;
+        }
+        let work = || collect(core, &mut core.collecting.lock(), &mut pace);
+        match catch_unwind(AssertUnwindSafe(work)) {
+            Ok(Ok(report)) => tracing::debug!(?report, "space was given back"),
+            Ok(Err(CollectError::Interrupted)) => {}
+            // It is tried again when something else is deleted, and when the store is opened.
+            Ok(Err(error)) => tracing::warn!(%error, "space is not free yet"),
+            Err(_) => tracing::error!("panic while giving space back"),
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Deleting snapshots, and giving their space back.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use thiserror::Error;
+
+use super::types::{DeletedSnapshot, SnapshotFilter, SnapshotInfo};
+use super::{FindError, SnapshotError, Store};
+use crate::catalog::CatalogError;
+use crate::change::{Change, Row};
+use crate::id::{LayerId, SnapshotId};
+use crate::space::{CollectError, CollectReport, Collecting, collect};
+
+/// Why snapshots were not deleted: none was.
+#[derive(Debug, Error)]
+pub enum DeleteError {
+    /// One was not found.
+    #[error(transparent)]
+    Find(#[from] FindError),
+    /// The snapshots could not be listed.
+    #[error(transparent)]
+    List(#[from] SnapshotError),
+    /// They were deleted, but their space is not free yet.
+    #[error(transparent)]
+    Collect(#[from] CollectError),
+    /// The catalog failed.
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
+}
+
+/// Which snapshots to delete.
+#[derive(Clone, Debug)]
+pub enum DeleteSelection {
+    /// These, by reference.
+    These(Vec<String>),
+    /// Those that match, but for the newest of each workspace.
+    Matching {
+        /// The conditions.
+        filter: SnapshotFilter,
+        /// How many of each workspace's that match stay.
+        keep_last: usize,
+    },
+}
+
+impl Store {
+    /// Deletes snapshots, all of them or none, whatever stands on them or is mounted from them. Their
+    /// space is given back in the background, as far as nothing else needs it. A dry run only says
+    /// which they are.
+    ///
+    /// # Errors
+    /// [`DeleteError`].
+    pub fn delete_snapshots(
+        &self,
+        selection: &DeleteSelection,
+        dry_run: bool,
+    ) -> Result<Vec<DeletedSnapshot>, DeleteError> {
+        let selected = self.selected(selection)?;
+        let mut change = Change::new();
+        for info in &selected {
+            change.push(Row::DropSnapshot {
+                id: info.id.clone(),
+            });
+            change.push(Row::LeaveLayer { id: info.layer });
+        }
+        let mut held = self.held_by(&selected)?;
+        if !dry_run {
+            self.core.catalog.apply(&change)?;
+            self.core.collect.ask();
+        }
+        let deleted = selected.into_iter().map(|snapshot| DeletedSnapshot {
+            held_by: held.remove(&snapshot.layer).unwrap_or_default(),
+            snapshot,
+        });
+        Ok(deleted.collect())
+    }
+
+    /// As [`Store::delete_snapshots`], and gives space back at once: all there is, also what was deleted
+    /// before and is not back yet. `progress` is told after each step, and says whether to go on.
+    ///
+    /// # Errors
+    /// [`DeleteError`].
+    pub fn delete_snapshots_now(
+        &self,
+        selection: &DeleteSelection,
+        progress: &mut dyn FnMut(&CollectReport) -> ControlFlow<()>,
+    ) -> Result<(Vec<DeletedSnapshot>, CollectReport), DeleteError> {
+        // Or somebody else would do it, and could not tell.
+        let mut collecting = self.core.collecting.lock();
+        let deleted = self.delete_snapshots(selection, false)?;
+        Ok((deleted, self.collect_all(&mut collecting, progress)?))
+    }
+
+    /// What is selected, each once, in the order that was asked for or newest first.
+    fn selected(&self, selection: &DeleteSelection) -> Result<Vec<SnapshotInfo>, DeleteError> {
+        let mut selected: Vec<SnapshotInfo> = Vec::new();
+        match selection {
+            DeleteSelection::These(references) => {
+                for reference in references {
+                    let info = self.find_snapshot(reference)?;
+                    if selected.iter().all(|one| one.id != info.id) {
+                        selected.push(info);
+                    }
+                }
+            }
+            DeleteSelection::Matching { filter, keep_last } => {
+                let mut seen: HashMap<String, usize> = HashMap::new();
+                // What is kept counts from the newest that there is, however old.
+                let all = SnapshotFilter {
+                    before: None,
+                    ..filter.clone()
+                };
+                let newest = self.snapshots(&all)?;
+                let kept = newest.into_iter().filter(|info| {
+                    let count = seen.entry(info.workspace.clone()).or_default();
+                    *count += 1;
+                    *count <= *keep_last
+                });
+                let kept: HashSet<SnapshotId> = kept.map(|info| info.id).collect();
+                selected = self.snapshots(filter)?;
+                selected.retain(|info| !kept.contains(&info.id));
+            }
+        }
+        Ok(selected)
+    }
+
+    /// By layer, what stands on snapshots and stays.
+    fn held_by(
+        &self,
+        selected: &[SnapshotInfo],
+    ) -> Result<HashMap<LayerId, Vec<String>>, CatalogError> {
+        let layers: HashSet<LayerId> = selected.iter().map(|info| info.layer).collect();
+        let ids: HashSet<&str> = selected.iter().map(|info| info.id.as_str()).collect();
+        let mut held: HashMap<LayerId, Vec<String>> = HashMap::new();
+        for (parent, name) in self.core.catalog.standing()? {
+            if layers.contains(&parent) && !ids.contains(&name[..]) {
+                held.entry(parent).or_default().push(name);
+            }
+        }
+        Ok(held)
+    }
+
+    /// Has space given back in the background.
+    pub fn collect_later(&self) {
+        self.core.collect.ask();
+    }
+
+    /// Gives space back now, and returns when nothing is left to do. `progress` is told after each
+    /// step, and says whether to go on.
+    ///
+    /// # Errors
+    /// [`CollectError`].
+    pub fn collect(
+        &self,
+        progress: &mut dyn FnMut(&CollectReport) -> ControlFlow<()>,
+    ) -> Result<CollectReport, CollectError> {
+        self.collect_all(&mut self.core.collecting.lock(), progress)
+    }
+
+    fn collect_all(
+        &self,
+        collecting: &mut Collecting,
+        progress: &mut dyn FnMut(&CollectReport) -> ControlFlow<()>,
+    ) -> Result<CollectReport, CollectError> {
+        // Chains on live layers as well: those have changed perhaps.
+        *collecting = Collecting::default();
+        collect(&self.core, collecting, &mut |report, _: Duration| {
+            progress(report)
+        })
+    }
+}

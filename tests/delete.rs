@@ -1,0 +1,319 @@
+//! Deleting snapshots as a user sees it: always accepted, nothing that is left changes, and the space
+//! comes back.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use floe_harness::random::Random;
+use floe_harness::{ScanOptions, TestStore, Tree, long_run};
+use serde_json::Value;
+
+const LARGE: usize = 4 << 20;
+
+/// Bytes on the disk below a directory.
+fn used(dir: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let mut sum = 0;
+    let mut todo = vec![dir.to_owned()];
+    while let Some(dir) = todo.pop() {
+        for entry in fs::read_dir(dir).unwrap() {
+            let meta = entry.as_ref().unwrap().path().symlink_metadata().unwrap();
+            if meta.is_dir() {
+                todo.push(entry.unwrap().path());
+            } else {
+                sum += meta.blocks() * 512;
+            }
+        }
+    }
+    sum
+}
+
+fn objects(store: &TestStore) -> u64 {
+    used(&store.store_dir().join("objects"))
+}
+
+/// Waits until objects take at most so many bytes.
+fn comes_to(store: &TestStore, bytes: u64) {
+    let waited = Instant::now();
+    while objects(store) > bytes {
+        let left = objects(store);
+        assert!(
+            waited.elapsed() < Duration::from_secs(60),
+            "{left} > {bytes}"
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn scan(root: &Path) -> Tree {
+    Tree::scan(root, ScanOptions::ALL)
+}
+
+/// A workspace with a large file that changes from one of three snapshots to the next.
+fn written() -> (TestStore, PathBuf, Vec<String>) {
+    let store = TestStore::new();
+    store.ok(["ws", "create", "w"]);
+    let live = store.mount("w");
+    let mut ids = Vec::new();
+    for n in 0..3_u8 {
+        fs::write(live.join("large"), vec![b'a' + n; LARGE]).unwrap();
+        fs::write(live.join(format!("only{n}")), vec![n; LARGE]).unwrap();
+        fs::write(live.join("small"), format!("{n}\n")).unwrap();
+        if n > 0 {
+            fs::remove_file(live.join(format!("only{}", n - 1))).unwrap();
+        }
+        ids.push(store.snapshot("w"));
+    }
+    (store, live, ids)
+}
+
+#[test]
+fn what_nothing_needs_comes_back_and_the_rest_is_as_it_was() {
+    let (store, live, ids) = written();
+    let (of_live, of_first) = (scan(&live), scan(&store.mount(&ids[0])));
+    let before = objects(&store);
+    let would = store.json(["snap", "delete", &ids[1], "--dry-run"]);
+    assert_eq!(would["deleted"], false);
+    assert_eq!(
+        would["snapshots"][0]["held_by"],
+        serde_json::json!([ids[2]])
+    );
+    let done = store.json(["snap", "delete", &ids[1], "--wait"]);
+    assert_eq!(done["snapshots"][0]["id"], ids[1].as_str());
+    // Both large files of it are hidden by what came later.
+    let freed = done["freed"]["bytes"].as_u64().unwrap();
+    assert!(freed >= 2 * LARGE as u64, "{done:#}");
+    assert_eq!(before - objects(&store), freed);
+    scan(&live).assert_same(&of_live);
+    store.umount(&store.mount(&ids[2]));
+    scan(&store.mount(&ids[0])).assert_same(&of_first);
+    store.fails(3, ["snap", "delete", &ids[1]]);
+    store.fails(3, ["snap", "show", &ids[1]]);
+    store.ok(["snap", "delete", "--if-exists", &ids[1]]);
+    store.check();
+    // What stands on it is shown where it was.
+    let shown = store.json(["snap", "show", &ids[2]]);
+    assert_eq!(shown["parent"], ids[0].as_str());
+}
+
+#[test]
+fn what_is_mounted_or_forked_goes_on() {
+    let (store, live, ids) = written();
+    let frozen = store.mount(&ids[1]);
+    store.ok(["fork", &ids[0], "f"]);
+    let fork = store.mount("f");
+    let before = [scan(&live), scan(&frozen), scan(&fork)];
+    store.ok(["snap", "delete", "--ws", "w", "--wait"]);
+    for (root, before) in [&live, &frozen, &fork].into_iter().zip(&before) {
+        scan(root).assert_same(before);
+    }
+    assert_eq!(store.json(["snap", "list"]), Value::Array(Vec::new()));
+    fs::write(fork.join("large"), "changed").unwrap();
+    fs::remove_file(live.join("small")).unwrap();
+    store.snapshot("w");
+    store.check();
+    // Now nothing shows it any more.
+    let before = objects(&store);
+    store.umount(&frozen);
+    comes_to(&store, before - LARGE as u64);
+    store.ok(["gc"]);
+    store.kill_daemon();
+    store.ok(["daemon", "start"]);
+    store.check();
+}
+
+#[test]
+fn snapshots_are_selected_by_what_they_have_in_common() {
+    let store = TestStore::new();
+    for name in ["a", "b"] {
+        store.ok(["ws", "create", name]);
+        for n in 0..4 {
+            let label = format!("n={}", n % 2);
+            store.ok([
+                "snapshot",
+                name,
+                "--name",
+                &format!("s{n}"),
+                "--label",
+                &label,
+            ]);
+        }
+    }
+    let names = |ws: &str| -> Vec<String> {
+        let found = store.json(["snap", "list", "--ws", ws]);
+        let names = found.as_array().unwrap().iter();
+        names
+            .map(|one| one["name"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    store.fails(2, ["snap", "delete"]);
+    store.fails(2, ["snap", "delete", "a/s0", "--ws", "a"]);
+    store.fails(2, ["snap", "delete", "--older-than", "soon"]);
+    store.fails(3, ["snap", "delete", "a/s0", "a/none"]);
+    store.fails(3, ["snap", "delete", "--ws", "none"]);
+    assert_eq!(names("a").len(), 4);
+    assert!(
+        store
+            .ok(["snap", "delete", "--older-than", "1h"])
+            .is_empty()
+    );
+    let gone = store.ok(["snap", "delete", "--keep-last", "3"]);
+    assert_eq!(gone.lines().count(), 2);
+    assert_eq!(names("a"), ["s3", "s2", "s1"]);
+    store.ok([
+        "snap",
+        "delete",
+        "--ws",
+        "a",
+        "--label",
+        "n=1",
+        "--keep-last",
+        "1",
+    ]);
+    assert_eq!(names("a"), ["s3", "s2"]);
+    store.ok(["snap", "delete", "a/s2", "b/s1", "b/s1"]);
+    assert_eq!(
+        (names("a"), names("b")),
+        (vec!["s3".into()], vec!["s3".into(), "s2".into()])
+    );
+    store.ok(["snap", "delete", "--name", "s3", "--wait"]);
+    assert!(names("a").is_empty());
+}
+
+/// Whatever order they are deleted in, each that is left shows what it did.
+#[test]
+fn a_long_chain_is_deleted_in_any_order() {
+    let seed = Random::seed_from_env(21);
+    let mut random = Random::new(seed);
+    let store = TestStore::new();
+    store.ok(["ws", "create", "w"]);
+    let live = store.mount("w");
+    let count = if long_run() { 300 } else { 60 };
+    let mut left = Vec::new();
+    for n in 0..count {
+        let file = |n| live.join(format!("f{}", n % 7));
+        match n % 4 {
+            0 => fs::write(file(n), vec![b'x'; 1000 * n]).unwrap(),
+            1 if file(n).exists() => fs::rename(file(n), live.join(format!("g{n}"))).unwrap(),
+            2 if file(n).exists() => fs::remove_file(file(n)).unwrap(),
+            _ => fs::write(live.join(format!("d{n}")), format!("{n}")).unwrap(),
+        }
+        let id = store.snapshot("w");
+        left.push((id, scan(&live)));
+    }
+    let of_live = scan(&live);
+    while left.len() > 3 {
+        for _ in 0..random.below(8) + 1 {
+            if left.len() > 3 {
+                let (id, _) =
+                    left.swap_remove(usize::try_from(random.below(left.len() as u64)).unwrap());
+                store.ok(["snap", "delete", &id]);
+            }
+        }
+        let (id, expected) = &left[0];
+        let frozen = store.mount(id);
+        scan(&frozen).assert_same(expected);
+        store.umount(&frozen);
+    }
+    store.ok(["gc"]);
+    for (id, expected) in &left {
+        scan(&store.mount(id)).assert_same(expected);
+    }
+    scan(&live).assert_same(&of_live);
+    let info = store.json(["store", "info"]);
+    assert!(info["layers"].as_u64().unwrap() <= 5, "{info:#}");
+    store.check();
+}
+
+/// Killed anywhere in it, giving space back goes on when the store is opened again.
+#[test]
+fn giving_space_back_survives_kills() {
+    let seed = Random::seed_from_env(5);
+    let mut random = Random::new(seed);
+    let kills = if long_run() { 200 } else { 12 };
+    let store = TestStore::new();
+    store.ok(["ws", "create", "w"]);
+    let (mut killed, mut rounds) = (0, 0);
+    let mut kept: Option<(String, Tree)> = None;
+    while killed < kills {
+        let live = store.mount("w");
+        let letter = b"abcdefghij"[rounds % 10];
+        for n in 0..200 {
+            let file = live.join(format!("d{}/f{n}", n % 10));
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            if random.one_in(4) && file.exists() {
+                fs::remove_file(&file).unwrap();
+            } else {
+                let size = usize::try_from(random.below(40_000)).unwrap();
+                fs::write(&file, vec![letter; size]).unwrap();
+            }
+            if n % 20 == 0 {
+                store.snapshot("w");
+            }
+        }
+        let now = (store.snapshot("w"), scan(&live));
+        let all = store.json(["snap", "list", "--ws", "w"]);
+        let keep = kept.as_ref().map(|(id, _)| id.clone());
+        let mut command = vec!["snap".to_owned(), "delete".to_owned()];
+        for one in all.as_array().unwrap() {
+            let id = one["id"].as_str().unwrap();
+            if id != now.0 && Some(id) != keep.as_deref() {
+                command.push(id.to_owned());
+            }
+        }
+        store.ok(&command);
+        std::thread::sleep(Duration::from_micros(random.below(60_000)));
+        store.kill_daemon();
+        let busy = layers_to_collect(&store);
+        killed += usize::from(busy);
+        rounds += 1;
+        assert!(rounds < 20 * kills, "seed {seed}: {killed} of {rounds}");
+        store.ok(["daemon", "start"]);
+        store.check();
+        if let Some((id, expected)) = &kept {
+            let frozen = store.mount(id);
+            scan(&frozen).assert_same(expected);
+            store.umount(&frozen);
+            store.ok(["snap", "delete", id]);
+        }
+        scan(&store.mount("w")).assert_same(&now.1);
+        kept = Some(now);
+    }
+    eprintln!("seed {seed}: {killed} of {rounds} kills were in the middle");
+    store.ok(["gc"]);
+    store.check();
+    let (id, expected) = kept.unwrap();
+    scan(&store.mount(&id)).assert_same(&expected);
+}
+
+/// Whether a store that no daemon has holds layers that are to go.
+fn layers_to_collect(store: &TestStore) -> bool {
+    let catalog = rusqlite::Connection::open(store.store_dir().join("catalog.db")).unwrap();
+    let sql = "SELECT count(*) FROM layer WHERE state IN (2, 3)";
+    catalog
+        .query_row(sql, [], |row| row.get::<_, i64>(0))
+        .unwrap()
+        > 0
+}
+
+#[test]
+fn a_store_that_was_emptied_takes_no_more_than_a_new_one() {
+    let (store, live, _) = written();
+    store.umount(&live);
+    store.ok(["snap", "delete", "--ws", "w"]);
+    store.ok(["ws", "delete", "w"]);
+    store.ok(["gc"]);
+    assert_eq!(objects(&store), 0);
+    let info = store.json(["store", "info"]);
+    assert_eq!(info["objects"], 0);
+    // Without anybody asking as well.
+    let (store, live, ids) = written();
+    let before = objects(&store);
+    store.ok(["snap", "delete", &ids[0], &ids[1]]);
+    comes_to(&store, before - 3 * LARGE as u64);
+    assert_eq!(
+        fs::metadata(live.join("large")).unwrap().len(),
+        LARGE as u64
+    );
+}
