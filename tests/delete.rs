@@ -75,6 +75,11 @@ fn what_nothing_needs_comes_back_and_the_rest_is_as_it_was() {
     let before = objects(&store);
     let would = store.json(["snap", "delete", &ids[1], "--dry-run"]);
     assert_eq!(would["deleted"], false);
+    let size = store.json(["du", &ids[1]])[0].clone();
+    assert_eq!(
+        (&size["frees"], &size["held_by"][0]),
+        (&would["frees"], &ids[2].as_str().into())
+    );
     assert_eq!(
         would["snapshots"][0]["held_by"],
         serde_json::json!([ids[2]])
@@ -84,6 +89,7 @@ fn what_nothing_needs_comes_back_and_the_rest_is_as_it_was() {
     // Both large files of it are hidden by what came later.
     let freed = done["freed"]["bytes"].as_u64().unwrap();
     assert!(freed >= 2 * LARGE as u64, "{done:#}");
+    assert_eq!(would["frees"], freed);
     assert_eq!(before - objects(&store), freed);
     scan(&live).assert_same(&of_live);
     store.umount(&store.mount(&ids[2]));
@@ -92,6 +98,8 @@ fn what_nothing_needs_comes_back_and_the_rest_is_as_it_was() {
     store.fails(3, ["snap", "show", &ids[1]]);
     store.ok(["snap", "delete", "--if-exists", &ids[1]]);
     store.check();
+    store.ok(["log", "w"]);
+    store.ok(["snap", "tree"]);
     // What stands on it is shown where it was.
     let shown = store.json(["snap", "show", &ids[2]]);
     assert_eq!(shown["parent"], ids[0].as_str());
@@ -121,6 +129,85 @@ fn what_is_mounted_or_forked_goes_on() {
     store.kill_daemon();
     store.ok(["daemon", "start"]);
     store.check();
+}
+
+/// Whoever works in it is not thrown out, and its name is free.
+#[test]
+fn a_workspace_that_is_mounted_is_deleted_and_goes_with_its_last_mount() {
+    let store = TestStore::new();
+    store.ok(["ws", "create", "w"]);
+    let live = store.mount("w");
+    fs::write(live.join("large"), vec![b'x'; LARGE]).unwrap();
+    let deleted = store.json(["ws", "delete", "w"]);
+    assert_eq!(deleted[0]["mounts"][0], live.to_str().unwrap());
+    fs::write(live.join("more"), vec![b'y'; LARGE]).unwrap();
+    assert_eq!(
+        fs::metadata(live.join("large")).unwrap().len(),
+        LARGE as u64
+    );
+    store.fails(3, ["snapshot", "w"]);
+    store.fails(3, ["ws", "show", "w"]);
+    store.ok(["ws", "create", "w"]);
+    assert_eq!(fs::read_dir(store.mount("w")).unwrap().count(), 0);
+    assert!(objects(&store) >= 2 * LARGE as u64);
+    store.check();
+    store.umount(&live);
+    comes_to(&store, 0);
+    // One whose daemon is killed is not mounted again.
+    let other = store.mount("w");
+    fs::write(other.join("large"), vec![b'x'; LARGE]).unwrap();
+    store.ok(["ws", "delete", "w"]);
+    store.kill_daemon();
+    store.ok(["daemon", "start"]);
+    comes_to(&store, 0);
+    assert_eq!(store.ok(["ws", "list", "-q"]), "");
+    store.check();
+}
+
+/// What is taken or deleted between two pages moves nothing else.
+#[test]
+fn a_list_is_read_in_pages() {
+    let store = TestStore::new();
+    for name in ["a", "b"] {
+        store.ok(["ws", "create", name]);
+    }
+    for n in 0..9 {
+        store.snapshot(["a", "b"][n % 2]);
+    }
+    let ids = |arguments: &[&str]| -> Vec<(String, String)> {
+        let found = store.json([&["snap", "list"], arguments].concat());
+        let text = |one: &Value, key: &str| one[key].as_str().unwrap().to_owned();
+        let found = found.as_array().unwrap().iter();
+        found
+            .map(|one| (text(one, "id"), text(one, "cursor")))
+            .collect()
+    };
+    for arguments in [
+        &[][..],
+        &["--ws", "a"],
+        &["--reverse"],
+        &["--ws", "b", "--reverse"],
+    ] {
+        let all = ids(arguments);
+        let mut paged = ids(&[arguments, &["--limit", "2"]].concat());
+        loop {
+            let after = paged.last().unwrap().1.clone();
+            let page = ids(&[arguments, &["--limit", "2", "--after", &after]].concat());
+            if page.is_empty() {
+                break;
+            }
+            paged.extend(page);
+        }
+        assert_eq!(paged, all, "{arguments:?}");
+    }
+    let first = ids(&["--limit", "3"]);
+    let rest = ids(&["--after", &first[2].1]);
+    store.snapshot("a");
+    store.ok(["snap", "delete", &first[2].0, &rest[0].0]);
+    assert_eq!(ids(&["--after", &first[2].1]), rest[1..]);
+    store.fails(2, ["snap", "list", "--after", "here"]);
+    assert!(ids(&["--older-than", "1h"]).is_empty());
+    assert_eq!(ids(&["--newer-than", "1h"]).len(), 8);
 }
 
 #[test]
@@ -179,6 +266,45 @@ fn snapshots_are_selected_by_what_they_have_in_common() {
     );
     store.ok(["snap", "delete", "--name", "s3", "--wait"]);
     assert!(names("a").is_empty());
+}
+
+/// Landings are remembered by the layers they were of, which go when nothing comes from them any more.
+#[test]
+fn what_was_landed_in_a_directory_comes_back_as_well() {
+    let store = TestStore::new();
+    let dir = store.base().join("host");
+    fs::create_dir(&dir).unwrap();
+    fs::write(dir.join("large"), vec![b'h'; LARGE]).unwrap();
+    store.ok(["ws", "create", "w", "--from", dir.to_str().unwrap()]);
+    let live = store.mount("w");
+    for n in 0..3_u8 {
+        fs::write(live.join("large"), vec![b'a' + n; LARGE]).unwrap();
+        store.ok(["land", "w"]);
+    }
+    store.umount(&live);
+    store.ok(["snap", "delete", "--ws", "w", "--wait"]);
+    // The next landing knows what is there.
+    let live = store.mount("w");
+    fs::write(live.join("large"), "small").unwrap();
+    store.ok(["land", "w"]);
+    assert_eq!(fs::read(dir.join("large")).unwrap(), b"small");
+    store.check();
+    store.umount(&live);
+    store.ok(["fork", "w", "f"]);
+    store.ok(["ws", "delete", "w"]);
+    store.ok(["snap", "delete", "--older-than", "1 ms", "--wait"]);
+    let fork = store.mount("f");
+    fs::write(fork.join("large"), "of the fork").unwrap();
+    store.ok(["land", "f", "--onto", dir.to_str().unwrap()]);
+    assert_eq!(fs::read(dir.join("large")).unwrap(), b"of the fork");
+    store.ok(["ws", "delete", "f"]);
+    store.umount(&fork);
+    store.ok(["snap", "delete", "--older-than", "1 ms"]);
+    comes_to(&store, 0);
+    let landings = fs::read_dir(store.store_dir().join("landings"));
+    assert_eq!(landings.map_or(0, Iterator::count), 0);
+    let info = store.json(["store", "info"]);
+    assert!(info["layers"].as_u64().unwrap() <= 1, "{info:#}");
 }
 
 /// Whatever order they are deleted in, each that is left shows what it did.
@@ -316,4 +442,83 @@ fn a_store_that_was_emptied_takes_no_more_than_a_new_one() {
         fs::metadata(live.join("large")).unwrap().len(),
         LARGE as u64
     );
+}
+
+/// A fork `w` of `v`, both mounted; `v` has `kept`.
+fn forked() -> (TestStore, PathBuf, PathBuf) {
+    let store = TestStore::new();
+    store.ok(["ws", "create", "v"]);
+    let theirs = store.mount("v");
+    fs::write(theirs.join("kept"), "1\n2\n3\n").unwrap();
+    store.ok(["fork", "v", "w"]);
+    let ours = store.mount("w");
+    (store, theirs, ours)
+}
+
+/// A state that was snapshotted is not the one before that snapshot when it is deleted.
+#[test]
+fn what_was_changed_before_a_deleted_snapshot_still_lands() {
+    let (store, theirs, ours) = forked();
+    fs::write(ours.join("new"), "of w").unwrap();
+    store.snapshot("w");
+    store.ok(["snap", "delete", "--ws", "w", "--wait"]);
+    store.ok(["snap", "delete", "--ws", "v", "--wait"]);
+    store.ok(["daemon", "stop"]);
+    let (theirs, ours) = (remounted(&store, "v", theirs), remounted(&store, "w", ours));
+    // Nor does it forget what it was forked from.
+    assert_eq!(store.json(["land", "w"])["onto"], "v");
+    assert_eq!(fs::read(theirs.join("new")).unwrap(), b"of w");
+    assert!(ours.join("kept").exists());
+    store.check();
+}
+
+/// Mounts it where it was.
+fn remounted(store: &TestStore, name: &str, dir: PathBuf) -> PathBuf {
+    store.ok(["mount", name, dir.to_str().unwrap()]);
+    dir
+}
+
+/// What landed is known, whatever is deleted of what tells of it.
+#[test]
+fn a_later_landing_does_not_bring_back_what_was_removed_since() {
+    let (store, theirs, ours) = forked();
+    fs::write(ours.join("new"), "of w").unwrap();
+    fs::write(ours.join("kept"), "1\n2\nthree\n").unwrap();
+    store.ok(["land", "w"]);
+    fs::remove_file(theirs.join("new")).unwrap();
+    fs::write(theirs.join("kept"), "1\n2\n3\n").unwrap();
+    store.snapshot("v");
+    fs::write(theirs.join("more"), "of v").unwrap();
+    let last = store.snapshot("v");
+    for one in store.json(["snap", "list"]).as_array().unwrap() {
+        let id = one["id"].as_str().unwrap();
+        if id != last {
+            store.ok(["snap", "delete", id]);
+        }
+    }
+    store.ok(["gc"]);
+    store.ok(["daemon", "stop"]);
+    let (theirs, ours) = (remounted(&store, "v", theirs), remounted(&store, "w", ours));
+    fs::write(ours.join("later"), "of w").unwrap();
+    let landed = store.json(["land", "w"]);
+    assert_eq!(landed["files"].as_array().unwrap().len(), 1, "{landed:#}");
+    assert!(theirs.join("later").exists() && !theirs.join("new").exists());
+    assert_eq!(fs::read(theirs.join("kept")).unwrap(), b"1\n2\n3\n");
+    store.check();
+}
+
+/// Names of workspaces are used again; what is kept of one is not counted for another.
+#[test]
+fn the_last_of_each_workspace_are_kept_whatever_it_was_called() {
+    let store = TestStore::new();
+    for _ in 0..3 {
+        store.ok(["ws", "create", "build"]);
+        for _ in 0..3 {
+            store.snapshot("build");
+        }
+        store.ok(["ws", "delete", "build"]);
+    }
+    store.ok(["snap", "delete", "--keep-last", "2"]);
+    assert_eq!(store.json(["snap", "list"]).as_array().unwrap().len(), 6);
+    store.check();
 }

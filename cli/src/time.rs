@@ -1,6 +1,6 @@
 //! Times as people read them. On the wire and under `--json` they are RFC 3339.
 
-use jiff::Timestamp;
+use jiff::{Span, Timestamp};
 
 /// How long ago an RFC 3339 time was: `just now`, `5 min ago`, `3 h ago`, `2 days ago`. A text
 /// that is no time is returned as it is.
@@ -51,6 +51,22 @@ pub fn elapsed(us: u64) -> String {
     }
 }
 
+/// The time so long ago: `7d`, `12h`, `1w 2d`.
+///
+/// # Errors
+/// When it is no age.
+pub fn long_ago(text: &str) -> Result<Timestamp, String> {
+    let span: Span = text
+        .parse()
+        .map_err(|_| "an age is like 7d, 12h or '1w 2d'".to_owned())?;
+    if !span.is_positive() {
+        return Err("an age is more than nothing".to_owned());
+    }
+    let now = Timestamp::now().to_zoned_datetime(jiff::tz::TimeZone::UTC);
+    let then = now.checked_sub(span).map_err(|error| error.to_string())?;
+    Ok(then.timestamp())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -83,5 +99,16 @@ mod tests {
         assert_eq!(elapsed(1_250), "1.2 ms");
         assert_eq!(elapsed(3_450_000), "3.4 s");
         assert_eq!(elapsed(125_000_000), "2 min 5 s");
+    }
+
+    #[test]
+    fn an_age_is_a_time_in_the_past() {
+        let day = Timestamp::now() - jiff::SignedDuration::from_hours(24);
+        let parsed = long_ago("1d").unwrap();
+        assert!((parsed.as_second() - day.as_second()).abs() < 5);
+        assert!(long_ago("2w 1h").is_ok());
+        for wrong in ["", "7", "yesterday", "-1d", "0s"] {
+            assert!(long_ago(wrong).is_err(), "{wrong}");
+        }
     }
 }

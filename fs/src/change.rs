@@ -164,6 +164,8 @@ pub struct EventRow {
     pub other: Option<WorkspaceId>,
     /// Of a landing: the layer that received it.
     pub layer: Option<LayerId>,
+    /// Of a landing: the layer whose state landed.
+    pub source: Option<LayerId>,
     /// Of a landing: everything was landed, not some paths.
     pub whole: bool,
     /// In words.
@@ -181,6 +183,7 @@ impl EventRow {
             snapshot: None,
             other: None,
             layer: None,
+            source: None,
             whole: false,
             message: None,
         }
@@ -339,7 +342,7 @@ pub enum Row {
     MoveWorkspace { id: WorkspaceId, layer: LayerId },
     /// Renames a workspace.
     RenameWorkspace { id: WorkspaceId, name: String },
-    /// Deletes a workspace; its snapshots keep its name.
+    /// Deletes a workspace, with its remembered mounts; its snapshots keep its name.
     DeleteWorkspace { id: WorkspaceId, deleted_at: i64 },
     /// Adds a snapshot.
     AddSnapshot(Box<SnapshotRow>),

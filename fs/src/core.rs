@@ -19,7 +19,7 @@ use crate::engine::View;
 use crate::id::{Ino, LayerId, ObjectId};
 use crate::layers::SharedLayers;
 use crate::lock::{Mutex, RwLock, rank};
-use crate::space::{Collecting, Signal, Uses};
+use crate::space::{Collecting, Signal, Use, Uses};
 
 /// Inode numbers reserved with one write to the catalog.
 const INO_BATCH: u64 = 1 << 16;
@@ -81,6 +81,11 @@ impl Core {
     pub(crate) fn host_base(&self, layer: LayerId) -> Option<LayerId> {
         let base = self.layers.lineage(layer)?.base();
         self.bases.contains(base).then_some(base)
+    }
+
+    /// Keeps a layer as it is for now, whatever becomes of its snapshot.
+    pub(crate) fn use_layer(&self, layer: LayerId) -> Use {
+        self.uses.hold(layer, &self.collect)
     }
 
     /// Hands work to the background thread; dropped when the store is closing, where a restart

@@ -189,6 +189,14 @@ impl SharedLayers {
         self.0.read().parting(a, b)
     }
 
+    /// The layer that another was made on, also if that was handed down since.
+    #[must_use]
+    pub fn parent(&self, layer: LayerId) -> Option<LayerId> {
+        let tree = self.0.read();
+        let node = tree.node(*tree.index.get(&layer)?);
+        (node.parent != 0).then(|| tree.node(node.parent).id)
+    }
+
     /// The path from `layer` to its base, for asking what is visible there; `None` for an unknown
     /// layer.
     #[must_use]

@@ -62,9 +62,9 @@ pub use layers::TreeError;
 pub use space::{CollectError, CollectReport};
 pub use store::{
     AdoptError, AdoptProgress, AdoptReport, BaseDir, BaseError, BaseInfo, BaseState, BuildError,
-    Builder, DeleteError, DeleteSelection, DeletedSnapshot, Fidelity, FindError, ForkError,
-    ForkSource, ImportError, ImportProgress, ImportReport, LogEntry, LogError, LogKind,
+    Builder, CursorError, DeleteError, DeleteSelection, DeletedSnapshot, Fidelity, FindError,
+    ForkError, ForkSource, ImportError, ImportProgress, ImportReport, LogEntry, LogError, LogKind,
     MountRecord, MountTarget, NewContents, NewFile, OpenError, RollbackError, RollbackReport,
-    SnapshotError, SnapshotFilter, SnapshotInfo, SnapshotOptions, Store, StoreInfo, WorkspaceError,
-    WorkspaceInfo, Xattr,
+    SnapshotCursor, SnapshotError, SnapshotFilter, SnapshotInfo, SnapshotOptions, Store, StoreInfo,
+    WorkspaceError, WorkspaceInfo, Xattr,
 };

@@ -7,6 +7,7 @@ pub(crate) mod completions;
 pub(crate) mod daemon;
 pub(crate) mod diff;
 pub(crate) mod doctor;
+pub(crate) mod du;
 pub(crate) mod fork;
 pub(crate) mod gc;
 mod here;
@@ -150,6 +151,7 @@ pub(crate) enum Command {
     /// The store: init, info
     #[command(subcommand)]
     Store(store::Store),
+    Du(du::Du),
     Gc(gc::Gc),
     Check(check::Check),
     Doctor(doctor::Doctor),
@@ -188,6 +190,7 @@ impl Command {
             Self::Snap(command) => command.run(context),
             Self::Daemon(command) => return command.run(context),
             Self::Store(command) => command.run(context),
+            Self::Du(command) => command.run(context),
             Self::Gc(command) => command.run(context),
             Self::Check(command) => return command.run(context),
             Self::Doctor(command) => return command.run(context),

@@ -3,9 +3,9 @@
 use floe_fs::dispatch::fuser::MountError;
 use floe_fs::id::NameError;
 use floe_fs::{
-    AdoptError, BaseError, CatalogError, CollectError, DeleteError, DiffError, FindError,
-    ForkError, HostLandError, ImportError, LandError, LogError, OpenError, RollbackError,
-    SnapshotError, WorkspaceError,
+    AdoptError, BaseError, CatalogError, CollectError, CursorError, DeleteError, DiffError,
+    FindError, ForkError, HostLandError, ImportError, LandError, LogError, OpenError,
+    RollbackError, SnapshotError, WorkspaceError,
 };
 
 use super::{ApiError, ErrorKind, shell_word};
@@ -38,6 +38,13 @@ impl From<BenchError> for ApiError {
                 Self::from_error(ErrorKind::Failed, &error).hint(DOCTOR)
             }
         }
+    }
+}
+
+impl From<CursorError> for ApiError {
+    fn from(error: CursorError) -> Self {
+        Self::from_error(ErrorKind::Usage, &error)
+            .hint("take the `cursor` of a snapshot from `floe snap list --json`")
     }
 }
 
@@ -109,9 +116,6 @@ impl From<WorkspaceError> for ApiError {
             }
             WorkspaceError::Exists { name } => {
                 made(ErrorKind::Conflict).hint(format!("look at it with `floe ws show {name}`"))
-            }
-            WorkspaceError::Busy { name } => {
-                made(ErrorKind::Conflict).hint(format!("unmount it with `floe umount {name}`"))
             }
             WorkspaceError::Name(_) => made(ErrorKind::Usage),
             WorkspaceError::Catalog(_) | WorkspaceError::Tree(_) => made(ErrorKind::Failed),
@@ -188,6 +192,7 @@ impl From<HostLandError> for ApiError {
                 "what could be taken back was; what was landed is in the workspace's snapshot, and \
                  what was there before in WS@base: see `floe log` and `floe diff`",
             ),
+            HostLandError::Overtaken { .. } => made(ErrorKind::Conflict).hint("try again"),
             HostLandError::NothingToUndo => {
                 made(ErrorKind::NotFound).hint("see what was landed with `floe log`")
             }
@@ -219,7 +224,8 @@ impl From<DeleteError> for ApiError {
         match error {
             DeleteError::Find(inner) => inner.into(),
             DeleteError::List(inner) => inner.into(),
-            DeleteError::Collect(inner) => inner.into(),
+            DeleteError::Collect(_) => Self::from_error(ErrorKind::Failed, &error)
+                .hint("the rest is given back in the background; `floe gc` tries at once"),
             DeleteError::Catalog(inner) => inner.into(),
         }
     }

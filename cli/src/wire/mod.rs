@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 pub use path::WirePath;
 
 use crate::error::ApiError;
-use space::{Collected, SnapshotsDeleted};
+use space::{Collected, SnapshotSize, SnapshotsDeleted};
 
 use records::{
     Adopted, BaseDir, Changed, Checked, DaemonStatus, Deleted, FileAt, FileLines, Forked, Imported,
@@ -299,7 +299,7 @@ requests! {
         limit: Option<usize>,
     }
 
-    /// Lists snapshots, newest first.
+    /// Lists snapshots, newest first unless asked otherwise.
     ListSnapshots -> Vec<Snapshot> {
         /// Only those of this workspace.
         workspace: Option<String>,
@@ -307,6 +307,14 @@ requests! {
         name: Option<String>,
         /// Only those with all of these labels.
         labels: BTreeMap<String, String>,
+        /// Only those taken before this time, RFC 3339.
+        before: Option<String>,
+        /// Only those taken at this time or later.
+        since: Option<String>,
+        /// Oldest first.
+        oldest_first: bool,
+        /// Only those behind this place, as a snapshot's `cursor` says it.
+        after: Option<String>,
         /// At most this many.
         limit: Option<usize>,
     }
@@ -329,6 +337,12 @@ requests! {
         dry_run: bool,
         /// Answer only when their space was given back.
         wait: bool,
+    }
+
+    /// Tells how much snapshots take.
+    SnapshotSizes -> Vec<SnapshotSize> {
+        /// The snapshot references.
+        snapshots: Vec<String>,
     }
 
     /// Gives back what nothing needs any more. It goes on in the background if the client goes away.

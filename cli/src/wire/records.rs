@@ -129,6 +129,9 @@ pub struct Snapshot {
     pub parent: Option<String>,
     /// When it was taken.
     pub created_at: String,
+    /// The place right behind it in a list of snapshots.
+    #[serde(default)]
+    pub cursor: String,
     /// How long taking it took, in microseconds.
     pub elapsed_us: u64,
     /// Whether it was known to survive a power failure when it was acknowledged.
@@ -153,6 +156,7 @@ impl From<SnapshotInfo> for Snapshot {
             name: info.name,
             parent: info.parent.map(|id| id.to_string()),
             created_at: info.created_at,
+            cursor: info.cursor.to_string(),
             elapsed_us: info.elapsed_us,
             durable: info.durable,
             fidelity: fidelity(info.fidelity).to_owned(),

@@ -12,6 +12,9 @@ pub struct SnapshotsDeleted {
     pub deleted: bool,
     /// The snapshots.
     pub snapshots: Vec<DeletedSnapshot>,
+    /// In a dry run: bytes of contents that would be freed on the disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frees: Option<u64>,
     /// What was given back, if that was waited for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub freed: Option<Collected>,
@@ -34,6 +37,18 @@ impl From<floe_fs::DeletedSnapshot> for DeletedSnapshot {
             held_by: deleted.held_by,
         }
     }
+}
+
+/// How much a snapshot takes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotSize {
+    /// The snapshot.
+    #[serde(flatten)]
+    pub snapshot: Snapshot,
+    /// Bytes of contents that deleting it would free on the disk: what nothing else shows.
+    pub frees: u64,
+    /// Workspaces (by name) and snapshots (by id) that stand on it.
+    pub held_by: Vec<String>,
 }
 
 /// What was given back.

@@ -19,7 +19,7 @@ mod place;
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -81,6 +81,8 @@ pub(crate) struct Base {
     held: Mutex<{ rank::LEAF }, Weak<Held>>,
     /// When a directory that was not there was last looked for.
     looked: Mutex<{ rank::LEAF }, Option<Instant>>,
+    /// Nothing stands on it any more: whoever takes it in stops.
+    unwanted: AtomicBool,
     /// Held while everything is taken in.
     pub(crate) adopting: Mutex<{ rank::CONTROL }, ()>,
     /// Held while a directory is taken in.
@@ -167,6 +169,7 @@ impl Bases {
             state: Mutex::new(state),
             held: Mutex::default(),
             looked: Mutex::default(),
+            unwanted: AtomicBool::new(false),
             adopting: Mutex::default(),
             taking: Mutex::default(),
             places: Mutex::new(LruCache::new(PLACES_MAX)),
@@ -181,6 +184,21 @@ impl Bases {
         if self.all.write().remove(&layer).is_some() {
             self.count.fetch_sub(1, Ordering::Release);
         }
+    }
+
+    /// Nothing stands on a layer any more. If it is a base, whoever takes it in is told to stop; says
+    /// whether nobody does, and it is forgotten then.
+    pub(crate) fn retire(&self, layer: LayerId) -> bool {
+        let Some(base) = self.get(layer) else {
+            return true;
+        };
+        base.unwanted.store(true, Ordering::Release);
+        // Whoever waits for this lock looks whether it is wanted still.
+        let alone = base.adopting.try_lock();
+        if alone.is_some() {
+            self.forget(layer);
+        }
+        alone.is_some()
     }
 
     /// The base that a layer is; none if it is an ordinary layer.
@@ -343,6 +361,11 @@ impl Bases {
 }
 
 impl Base {
+    /// Whether anything may stand on it.
+    pub(crate) fn is_wanted(&self) -> bool {
+        !self.unwanted.load(Ordering::Acquire)
+    }
+
     /// What is left out.
     pub(crate) fn patterns(&self) -> &str {
         &self.patterns

@@ -255,6 +255,7 @@ fn apply_store_row(connection: &Connection, row: &Row) -> rusqlite::Result<usize
                 .execute(params![int(id.0), name])
         }
         Row::DeleteWorkspace { id, deleted_at } => {
+            prepare("DELETE FROM mount WHERE workspace = ?1")?.execute([int(id.0)])?;
             prepare("UPDATE workspace SET layer = NULL, deleted_at = ?2 WHERE id = ?1")?
                 .execute(params![int(id.0), deleted_at])
         }
@@ -377,17 +378,19 @@ fn apply_base_row(connection: &Connection, row: &Row) -> rusqlite::Result<usize>
             prepare("DELETE FROM dentry WHERE parent = ?1 AND layer = ?2")?
                 .execute(params![int(parent.0), int(layer.0)])
         }
-        Row::AddEvent(event) => prepare("INSERT INTO event VALUES (NULL,?1,?2,?3,?4,?5,?6,?7,?8)")?
-            .execute(params![
+        Row::AddEvent(event) => {
+            prepare("INSERT INTO event VALUES (NULL,?1,?2,?3,?4,?5,?6,?7,?8,?9)")?.execute(params![
                 int(event.workspace.0),
                 event.at,
                 event.kind,
                 event.snapshot.as_ref().map(|id| id.as_str()),
                 event.other.map(|id| int(id.0)),
                 event.layer.map(|id| int(id.0)),
+                event.source.map(|id| int(id.0)),
                 event.whole,
                 event.message,
-            ]),
+            ])
+        }
         Row::AddLanding {
             id,
             workspace,

@@ -168,18 +168,6 @@ impl Catalog {
         Ok(found.into_iter().next())
     }
 
-    /// Whether anything but one layer stands on a base, or is it.
-    pub(crate) fn is_shared(&self, base: LayerId, but: LayerId) -> Result<bool, CatalogError> {
-        let sql = "SELECT EXISTS (SELECT 1 FROM layer WHERE parent = ?1 AND id <> ?2 AND state <> 2) \
-             OR EXISTS (SELECT 1 FROM layer l JOIN snapshot s \
-                 ON s.workspace = l.workspace AND s.layer = l.id WHERE l.id = ?1)";
-        let key = params![int(base.0), int(but.0)];
-        let found = self.collect("looking for what stands on a base", sql, key, |row| {
-            Ok(unsigned(row, 0)? != 0)
-        })?;
-        Ok(found.first() != Some(&false))
-    }
-
     /// The name that an inode has in a directory, as a layer itself wrote it.
     pub(crate) fn name_in(
         &self,

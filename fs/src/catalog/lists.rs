@@ -35,6 +35,7 @@ pub(crate) struct SnapshotRecord {
     pub(crate) id: SnapshotId,
     pub(crate) layer: LayerId,
     pub(crate) workspace: String,
+    pub(crate) workspace_id: WorkspaceId,
     pub(crate) name: Option<String>,
     pub(crate) message: Option<String>,
     pub(crate) automatic: Option<String>,
@@ -76,6 +77,11 @@ pub(crate) struct SnapshotQuery<'a> {
     pub(crate) labels: Option<&'a BTreeMap<String, String>>,
     /// Taken before, in nanoseconds since the epoch.
     pub(crate) before: Option<i64>,
+    /// Taken then or later.
+    pub(crate) since: Option<i64>,
+    pub(crate) oldest_first: bool,
+    /// Only those behind the one of this time and layer.
+    pub(crate) after: Option<(i64, LayerId)>,
     pub(crate) limit: Option<usize>,
 }
 
@@ -287,7 +293,7 @@ impl Catalog {
         )
     }
 
-    /// Snapshots that match, newest first.
+    /// Snapshots that match, newest first unless asked otherwise.
     pub(crate) fn snapshots(
         &self,
         query: &SnapshotQuery<'_>,
@@ -296,7 +302,7 @@ impl Catalog {
         // picks the index that fits.
         let mut sql = format!(
             "SELECT s.id, s.layer, w.name, s.name, s.message, s.automatic, s.created_at, \
-             s.elapsed_us, s.durable, {} FROM snapshot s JOIN layer l ON l.id = s.layer \
+             s.elapsed_us, s.durable, {}, s.workspace FROM snapshot s JOIN layer l ON l.id = s.layer \
              JOIN workspace w ON w.id = s.workspace WHERE 1",
             parent_snapshot!()
         );
@@ -324,16 +330,34 @@ impl Catalog {
         if let Some(before) = query.before {
             condition(&mut sql, " AND s.created_at < ?", before.into());
         }
+        if let Some(since) = query.since {
+            condition(&mut sql, " AND s.created_at >= ?", since.into());
+        }
+        // In one workspace the order is that of the layers, and of the table.
+        let by_layer = query.workspace.is_some();
+        let behind = if query.oldest_first { ">" } else { "<" };
+        match query.after {
+            Some((_, layer)) if by_layer => {
+                let text = format!(" AND s.layer {behind} ?");
+                condition(&mut sql, &text, int(layer.0).into());
+            }
+            Some((at, layer)) => {
+                let text = format!(" AND (s.created_at, s.layer) {behind} (?, ");
+                condition(&mut sql, &text, at.into());
+                condition(&mut sql, "?)", int(layer.0).into());
+            }
+            None => {}
+        }
         for (key, value) in query.labels.into_iter().flatten() {
             let text = " AND EXISTS (SELECT 1 FROM label WHERE snapshot = s.id AND key = ?";
             condition(&mut sql, text, key.clone().into());
             condition(&mut sql, " AND value = ?)", value.clone().into());
         }
-        sql.push_str(if query.workspace.is_some() {
-            // Of one workspace the order is the same, and that of the table.
-            " ORDER BY s.layer DESC"
-        } else {
-            " ORDER BY s.created_at DESC, s.layer DESC"
+        sql.push_str(match (by_layer, query.oldest_first) {
+            (true, false) => " ORDER BY s.layer DESC",
+            (true, true) => " ORDER BY s.layer",
+            (false, false) => " ORDER BY s.created_at DESC, s.layer DESC",
+            (false, true) => " ORDER BY s.created_at, s.layer",
         });
         if let Some(limit) = query.limit {
             condition(
@@ -435,6 +459,7 @@ fn snapshot_record(row: &SqlRow<'_>) -> Result<SnapshotRecord, CatalogError> {
         elapsed_us: unsigned(row, 7)?,
         durable: unsigned(row, 8)? != 0,
         parent: parent.map(id).transpose()?,
+        workspace_id: WorkspaceId(unsigned(row, 10)?),
         labels: BTreeMap::new(),
     })
 }

@@ -137,6 +137,10 @@ pub(super) fn only_removes(change: &Change) -> bool {
             | Row::DropXattr { .. }
             | Row::DropSnapshot { .. }
             | Row::DropLayer { .. }
+            | Row::LeaveLayer { .. }
+            | Row::DetachLayer { .. }
+            | Row::MoveInode { .. }
+            | Row::MoveEntry { .. }
             | Row::DropInline { .. }
             | Row::DropExtent { .. }
             | Row::DropExtents { .. }
@@ -149,10 +153,6 @@ pub(super) fn only_removes(change: &Change) -> bool {
             // The end of an inode that an older layer has.
             | Row::PutInode { row: None, .. } => removes = true,
             Row::PutInode { row: Some(_), .. }
-            | Row::LeaveLayer { .. }
-            | Row::DetachLayer { .. }
-            | Row::MoveInode { .. }
-            | Row::MoveEntry { .. }
             | Row::SetPlace { .. }
             | Row::SetHostChanged { .. }
             | Row::PutXattr { value: None, .. }

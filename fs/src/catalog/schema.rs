@@ -223,10 +223,12 @@ CREATE TABLE event (
     snapshot  TEXT,
     other     INTEGER,
     layer     INTEGER,
+    source    INTEGER,
     whole     INTEGER NOT NULL,
     message   TEXT
 ) STRICT;
 CREATE INDEX event_by_workspace ON event(workspace, id);
+CREATE INDEX event_by_layer ON event(layer) WHERE layer IS NOT NULL;
 
 CREATE TABLE landing (
     id        INTEGER PRIMARY KEY AUTOINCREMENT,

@@ -43,6 +43,8 @@ pub(super) fn apply(connection: &Connection, row: &Row) -> rusqlite::Result<usiz
                 let sql = "UPDATE layer SET parent = (SELECT parent FROM layer WHERE id = ?1) \
                            WHERE id = ?2 AND parent = ?1";
                 prepare(sql)?.execute(params![int(id.0), int(child.0)])?;
+                let sql = "UPDATE event SET layer = ?2 WHERE layer = ?1";
+                prepare(sql)?.execute(params![int(id.0), int(child.0)])?;
             }
             prepare("DELETE FROM base WHERE layer = ?1")?.execute([int(id.0)])?;
             prepare("DELETE FROM layer WHERE id = ?1")?.execute([int(id.0)])
@@ -124,16 +126,38 @@ impl Catalog {
         })
     }
 
-    /// Whether a layer is frozen and a snapshot's.
+    /// Whose the nearest layer above one is that belongs to another workspace: its name.
+    pub(crate) fn origin_workspace(&self, layer: LayerId) -> Result<Option<String>, CatalogError> {
+        let during = "looking for what a workspace was forked from";
+        let sql = "WITH RECURSIVE up(parent, workspace) AS (\
+                SELECT parent, workspace FROM layer WHERE id = ?1 \
+                UNION ALL SELECT a.parent, a.workspace FROM up JOIN layer a ON a.id = up.parent \
+                WHERE a.workspace IS (SELECT workspace FROM layer WHERE id = ?1) \
+                    OR up.workspace IS (SELECT workspace FROM layer WHERE id = ?1)) \
+            SELECT w.name FROM up JOIN workspace w ON w.id = up.workspace \
+            WHERE up.workspace IS NOT (SELECT workspace FROM layer WHERE id = ?1) \
+                AND w.deleted_at IS NULL LIMIT 1";
+        let found = self.collect(during, sql, [int(layer.0)], |row| {
+            row.get(0).map_err(CatalogError::during(during))
+        })?;
+        Ok(found.into_iter().next())
+    }
+
+    /// As [`Queries::is_frozen`].
     pub(crate) fn is_frozen(&self, layer: LayerId) -> Result<bool, CatalogError> {
-        let sql = "SELECT 1 FROM layer WHERE id = ?1 AND state = ?2";
-        let key = params![int(layer.0), FROZEN];
-        let found = self.collect("looking a layer up", sql, key, |_| Ok(()))?;
-        Ok(!found.is_empty())
+        Queries(&self.reader()).is_frozen(layer)
     }
 }
 
 impl Queries<'_> {
+    /// Whether a layer is frozen and a snapshot's.
+    pub(crate) fn is_frozen(&self, layer: LayerId) -> Result<bool, CatalogError> {
+        let sql = "SELECT 1 FROM layer WHERE id = ?1 AND state = ?2";
+        let key = params![int(layer.0), FROZEN];
+        let found = self.rows("looking a layer up", sql, key, |_| Ok(()))?;
+        Ok(!found.is_empty())
+    }
+
     /// Inodes of which a layer wrote a version, after a number, at most so many.
     pub(crate) fn written_after(
         &self,
@@ -180,32 +204,46 @@ impl Queries<'_> {
         })
     }
 
-    /// Layers that have a version of an inode, below a layer, nearest first.
+    /// Visits the layers that have a version of an inode, below a layer, nearest first, as long as
+    /// that wants more.
     pub(crate) fn inode_layers(
         &self,
         ino: Ino,
         below: LayerId,
-    ) -> Result<Vec<LayerId>, CatalogError> {
+        visit: &mut dyn FnMut(LayerId) -> bool,
+    ) -> Result<(), CatalogError> {
         let sql = "SELECT layer FROM inode WHERE ino = ?1 AND layer < ?2 ORDER BY layer DESC";
-        let key = params![int(ino.0), int(below.0)];
-        self.rows("looking versions up", sql, key, |row| {
-            Ok(LayerId(unsigned(row, 0)?))
-        })
+        self.layers(sql, params![int(ino.0), int(below.0)], visit)
     }
 
-    /// Layers that have a version of a name, below a layer, nearest first.
+    /// As [`Queries::inode_layers`], of a name.
     pub(crate) fn entry_layers(
         &self,
         parent: Ino,
         name: &[u8],
         below: LayerId,
-    ) -> Result<Vec<LayerId>, CatalogError> {
+        visit: &mut dyn FnMut(LayerId) -> bool,
+    ) -> Result<(), CatalogError> {
         let sql = "SELECT layer FROM dentry WHERE parent = ?1 AND name = ?2 AND layer < ?3 \
                    ORDER BY layer DESC";
-        let key = params![int(parent.0), name, int(below.0)];
-        self.rows("looking versions up", sql, key, |row| {
-            Ok(LayerId(unsigned(row, 0)?))
-        })
+        self.layers(sql, params![int(parent.0), name, int(below.0)], visit)
+    }
+
+    fn layers(
+        &self,
+        sql: &str,
+        params: impl rusqlite::Params,
+        visit: &mut dyn FnMut(LayerId) -> bool,
+    ) -> Result<(), CatalogError> {
+        let failed = |error| CatalogError::during("looking versions up")(error);
+        let mut statement = self.0.prepare_cached(sql).map_err(failed)?;
+        let mut rows = statement.query(params).map_err(failed)?;
+        while let Some(row) = rows.next().map_err(failed)? {
+            if !visit(LayerId(unsigned(row, 0)?)) {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Every version of an inode's extended attributes: name, layer, and whether it is gone there.
@@ -244,6 +282,21 @@ impl Queries<'_> {
             let object: Option<i64> = row.get(2).map_err(CatalogError::during(during))?;
             let object = object.map(|id| ObjectId(id.unsigned_abs()));
             Ok((unsigned(row, 0)?, unsigned(row, 1)?, object))
+        })
+    }
+
+    /// Objects that a layer's own extents of an inode name behind a block.
+    pub(crate) fn objects_behind(
+        &self,
+        ino: Ino,
+        layer: LayerId,
+        start: u64,
+    ) -> Result<Vec<ObjectId>, CatalogError> {
+        let sql = "SELECT DISTINCT object FROM extent \
+                   WHERE ino = ?1 AND layer = ?2 AND start > ?3 AND object IS NOT NULL";
+        let key = params![int(ino.0), int(layer.0), int(start)];
+        self.rows("reading an inode's objects", sql, key, |row| {
+            Ok(ObjectId(unsigned(row, 0)?))
         })
     }
 

@@ -133,6 +133,7 @@ impl std::fmt::Display for DiffSide {
 /// Where a side is to be found in a state of the catalog.
 enum At {
     Frozen(LayerId),
+    Snapshot(LayerId, SnapshotId),
     Live(WorkspaceId, String),
     Root(WorkspaceId, String),
 }
@@ -206,12 +207,14 @@ impl Store {
 
     fn place(&self, side: &DiffSide) -> Result<At, DiffError> {
         Ok(match side {
-            DiffSide::Snapshot(id) => At::Frozen(self.find_snapshot(id.as_str())?.layer),
+            DiffSide::Snapshot(id) => {
+                At::Snapshot(self.find_snapshot(id.as_str())?.layer, id.clone())
+            }
             DiffSide::Workspace(name) => At::Live(self.workspace_record(name)?.id, name.clone()),
             DiffSide::Base(name) => {
                 let info = self.workspace_record(name)?;
                 match info.forked_from {
-                    Some(id) => At::Frozen(self.find_snapshot(id.as_str())?.layer),
+                    Some(id) => At::Snapshot(self.find_snapshot(id.as_str())?.layer, id),
                     None => At::Root(info.id, name.clone()),
                 }
             }
@@ -256,6 +259,8 @@ impl Store {
         let pinned = self.core.catalog.pin()?;
         let [from, to] = sides;
         let (from, to) = (self.layer(&pinned, from)?, self.layer(&pinned, to)?);
+        // What they show is read when the catalog's state is let go.
+        let _used = [self.core.use_layer(from), self.core.use_layer(to)];
         let mut found = compare(&self.core, &pinned, from, to, options)?.ok_or_else(|| {
             DiffError::NothingInCommon {
                 a: a.to_string(),
@@ -305,6 +310,11 @@ impl Store {
         };
         match at {
             At::Frozen(layer) => Ok(*layer),
+            At::Snapshot(layer, _) if pinned.queries().is_frozen(*layer)? => Ok(*layer),
+            At::Snapshot(_, id) => Err(FindError::NotFound {
+                reference: id.to_string(),
+            }
+            .into()),
             At::Live(id, name) => live(*id, name),
             At::Root(id, name) => {
                 let base = self.core.host_base(live(*id, name)?);

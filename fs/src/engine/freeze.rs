@@ -179,6 +179,7 @@ pub(crate) fn finish(core: &Core, spec: &SnapshotSpec) -> Result<u64, FreezeErro
             });
         }
     }
+    core.collect.frozen();
     let elapsed_us = spec.elapsed_us();
     if core.elapsed.note(&spec.id, elapsed_us) {
         core.later(Chore::NoteElapsed);

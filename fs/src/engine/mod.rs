@@ -114,7 +114,7 @@ impl View {
     pub(crate) fn new(core: Arc<Core>, target: ViewTarget, layer: LayerId) -> Arc<Self> {
         let used = match &target {
             ViewTarget::Live(_) => None,
-            ViewTarget::Frozen(_) => Some(core.uses.hold(layer, &core.collect)),
+            ViewTarget::Frozen(_) => Some(core.use_layer(layer)),
         };
         Arc::new_cyclic(|me| Self {
             me: me.clone(),

@@ -5,7 +5,7 @@ use std::io;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,8 @@ use crate::catalog::CatalogError;
 use crate::change::{Change, Row};
 use crate::core::Core;
 use crate::dispatch::OpError;
-use crate::id::LayerId;
+use crate::id::{LayerId, ObjectId};
+use crate::lock::{Mutex, MutexGuard, rank};
 
 /// Why not everything could be given back. What was, stays so, and the rest is found again.
 #[derive(Debug, Error)]
@@ -64,12 +65,46 @@ pub struct CollectReport {
 pub(super) struct Steps<'a> {
     pub(super) report: CollectReport,
     progress: Progress<'a>,
+    /// Objects counted so far by one who only wants to know: then nothing is changed.
+    counted: Option<HashSet<ObjectId>>,
+    /// What is to be removed from the disk: one sync of the log serves many.
+    remains: Remains,
+}
+
+/// Objects, and parts of them, removed after one sync of the log.
+const GATHERED: usize = 512;
+
+impl<'a> Steps<'a> {
+    fn new(progress: Progress<'a>) -> Self {
+        Self {
+            report: CollectReport::default(),
+            progress,
+            counted: None,
+            remains: Remains::default(),
+        }
+    }
+
+    /// Steps that only count.
+    pub(super) fn dry(progress: Progress<'a>) -> Self {
+        Self {
+            counted: Some(HashSet::new()),
+            ..Self::new(progress)
+        }
+    }
 }
 
 /// Is told what was done so far and how long the last step took; says whether to go on.
 pub(crate) type Progress<'a> = &'a mut dyn FnMut(&CollectReport, Duration) -> ControlFlow<()>;
 
 impl Steps<'_> {
+    /// Removes what was gathered.
+    fn flush(&mut self, core: &Core) -> Result<(), CollectError> {
+        let remains = std::mem::take(&mut self.remains);
+        self.report.objects += remains.objects.len() as u64;
+        self.report.bytes += remains.remove(core)?;
+        Ok(())
+    }
+
     /// Commits a step, and removes then what it left on the disk.
     pub(super) fn apply(
         &mut self,
@@ -78,9 +113,20 @@ impl Steps<'_> {
         remains: Remains,
     ) -> Result<(), CollectError> {
         let began = Instant::now();
-        core.catalog.apply(change)?;
-        self.report.objects += remains.objects.len() as u64;
-        self.report.bytes += remains.remove(core)?;
+        match &mut self.counted {
+            Some(counted) => {
+                let before = counted.len();
+                self.report.bytes += remains.count(core, counted).map_err(OpError::from)?;
+                self.report.objects += (counted.len() - before) as u64;
+            }
+            None => {
+                core.catalog.apply(change)?;
+                self.remains.append(remains);
+                if self.remains.len() >= GATHERED {
+                    self.flush(core)?;
+                }
+            }
+        }
         if (self.progress)(&self.report, began.elapsed()).is_break() {
             return Err(CollectError::Interrupted);
         }
@@ -97,9 +143,10 @@ pub(crate) struct Collecting {
 }
 
 /// Layers that stay as they are, whatever their rows say. Asked for after those were read.
-fn used(core: &Core) -> Result<HashSet<LayerId>, CatalogError> {
+pub(super) fn used(core: &Core) -> Result<HashSet<LayerId>, CatalogError> {
     let mut used = core.uses.all();
     used.extend(crate::land::host::layers_known(core)?);
+    used.extend(core.catalog.landed_last()?);
     Ok(used)
 }
 
@@ -110,11 +157,16 @@ pub(crate) fn collect(
     progress: Progress<'_>,
 ) -> Result<CollectReport, CollectError> {
     let began = Instant::now();
-    let mut steps = Steps {
-        report: CollectReport::default(),
-        progress,
-    };
-    while round(core, collecting, &mut steps)? {}
+    // They keep layers.
+    crate::land::host::forget_unknown(core);
+    let mut steps = Steps::new(progress);
+    let mut collected = Ok(true);
+    while let Ok(true) = collected {
+        collected = round(core, collecting, &mut steps);
+    }
+    // Also what was left when it was interrupted.
+    steps.flush(core)?;
+    collected?;
     let mut report = steps.report;
     report.elapsed_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
     Ok(report)
@@ -128,25 +180,30 @@ fn round(
 ) -> Result<bool, CollectError> {
     let families = core.catalog.families()?;
     let shape = Shape::of(&families, &used(core)?);
+    // One that is being taken in has to wait for that to stop.
+    let (gone, _): (Vec<LayerId>, Vec<LayerId>) = shape
+        .unreachable
+        .iter()
+        .partition(|&&id| core.bases.retire(id));
     let mut doom = Change::new();
-    for &id in &shape.unreachable {
+    for &id in &gone {
         doom.push(Row::DoomLayer { id });
     }
     if !doom.is_empty() {
         steps.apply(core, &doom, Remains::default())?;
-        for &id in &shape.unreachable {
-            core.bases.forget(id);
-        }
     }
-    let mut doomed = [shape.unreachable, shape.doomed].concat();
+    let mut doomed = [gone, shape.doomed].concat();
     // What stands on others goes before them.
     doomed.sort_unstable_by(|a, b| b.cmp(a));
     let mut any = false;
+    let mut full = None;
     if let Some(last) = families.last() {
         for layer in doomed {
-            any |= doomed::remove(core, layer, last, steps)?;
+            any |= if_it_fits(doomed::remove(core, layer, last, steps), &mut full)?;
         }
     }
+    let live = shape.chains.iter().any(|chain| chain.live);
+    core.collect.live_chains.store(live, Ordering::Release);
     collecting
         .settled
         .retain(|chain| shape.chains.contains(chain));
@@ -154,10 +211,32 @@ fn round(
         if collecting.settled.contains(chain) {
             continue;
         }
-        any |= settle(core, chain, steps)?;
-        collecting.settled.insert(chain.clone());
+        let settled = settle(core, chain, steps);
+        let fits = settled.is_ok();
+        any |= if_it_fits(settled, &mut full)?;
+        if fits {
+            collecting.settled.insert(chain.clone());
+        }
     }
-    Ok(any)
+    steps.flush(core)?;
+    match full {
+        Some(error) if !any => Err(error),
+        _ => Ok(any),
+    }
+}
+
+/// On a full disk the others may free what this one needs.
+fn if_it_fits(
+    done: Result<bool, CollectError>,
+    full: &mut Option<CollectError>,
+) -> Result<bool, CollectError> {
+    match done {
+        Err(CollectError::Catalog(error)) if error.is_full() => {
+            *full = Some(error.into());
+            Ok(false)
+        }
+        done => done,
+    }
 }
 
 /// Removes what is hidden in a chain, and hands down what is left; says whether the chain is
@@ -167,11 +246,12 @@ fn settle(core: &Core, chain: &Chain, steps: &mut Steps<'_>) -> Result<bool, Col
         0 => (chain.bottom, chain.live),
         at => (chain.links[at - 1], false),
     };
+    let links: HashSet<LayerId> = chain.links.iter().copied().collect();
     let mut changed = false;
     // The farthest first: each layer hides what is above it, and what was handed down goes on.
     for at in (0..chain.links.len()).rev() {
         let (layer, live) = below(at);
-        let whole = prune::prune(core, layer, live, &chain.links[at..], steps)?;
+        let whole = prune::prune(core, layer, live, &links, steps)?;
         if whole {
             changed |= merge::hand_down(core, chain.links[at], layer, steps)?;
         }
@@ -185,6 +265,10 @@ pub(crate) struct Signal {
     send: Sender<()>,
     receive: Receiver<()>,
     closing: AtomicBool,
+    /// How many wait to do it themselves.
+    waiting: AtomicUsize,
+    /// Something stands on links that only hides all of them when it is frozen.
+    live_chains: AtomicBool,
 }
 
 impl Default for Signal {
@@ -195,11 +279,31 @@ impl Default for Signal {
             send,
             receive,
             closing: AtomicBool::new(false),
+            waiting: AtomicUsize::new(0),
+            live_chains: AtomicBool::new(false),
         }
     }
 }
 
 impl Signal {
+    /// Takes the work over from the thread, which does it slowly.
+    pub(crate) fn instead<'a>(
+        &self,
+        collecting: &'a Mutex<{ rank::CONTROL }, Collecting>,
+    ) -> MutexGuard<'a, Collecting> {
+        self.waiting.fetch_add(1, Ordering::AcqRel);
+        let taken = collecting.lock();
+        self.waiting.fetch_sub(1, Ordering::AcqRel);
+        taken
+    }
+
+    /// A live layer was frozen.
+    pub(crate) fn frozen(&self) {
+        if self.live_chains.load(Ordering::Acquire) {
+            self.ask();
+        }
+    }
+
     /// Something may be given back.
     pub(crate) fn ask(&self) {
         match self.send.try_send(()) {
@@ -246,7 +350,7 @@ fn run(core: &Core) {
     let is_closing = || signal.closing.load(Ordering::Acquire);
     while let Ok(()) = signal.receive.recv() {
         let mut pace = |_: &CollectReport, took: Duration| {
-            if is_closing() {
+            if is_closing() || signal.waiting.load(Ordering::Acquire) > 0 {
                 return ControlFlow::Break(());
             }
             // Half of the time is for those who wait for something.
@@ -259,7 +363,8 @@ fn run(core: &Core) {
         let work = || collect(core, &mut core.collecting.lock(), &mut pace);
         match catch_unwind(AssertUnwindSafe(work)) {
             Ok(Ok(report)) => tracing::debug!(?report, "space was given back"),
-            Ok(Err(CollectError::Interrupted)) => {}
+            // Whoever took it over may not come to its end.
+            Ok(Err(CollectError::Interrupted)) => signal.ask(),
             // It is tried again when something else is deleted, and when the store is opened.
             Ok(Err(error)) => tracing::warn!(%error, "space is not free yet"),
             Err(_) => tracing::error!("panic while giving space back"),

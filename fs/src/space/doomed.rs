@@ -1,7 +1,10 @@
 //! Removing the rows of layers that nothing can reach.
 
+use std::collections::BTreeSet;
+
 use super::collector::{CollectError, Steps};
 use super::remains::Remains;
+use crate::base::host_inode;
 use crate::catalog::FamilyRecord;
 use crate::change::{Change, Name, Row};
 use crate::core::Core;
@@ -29,14 +32,21 @@ pub(super) fn remove(
             let queries = pinned.queries();
             for ino in queries.written_after(layer, Ino(0), BATCH)? {
                 let extents = queries.extents_in(ino, layer, ROWS)?;
-                for (start, _, object) in &extents {
-                    let start = *start;
+                let mut objects = BTreeSet::new();
+                for &(start, _, object) in &extents {
                     change.push(Row::DropExtent { ino, layer, start });
-                    if let Some(object) = *object
-                        && !remains.objects.contains(&(ino, object))
-                    {
-                        change.push(Row::DoomObject { id: object });
-                        remains.objects.push((ino, object));
+                    objects.extend(object);
+                }
+                if let (ROWS, Some(&(last, ..))) = (extents.len(), extents.last()) {
+                    for object in queries.objects_behind(ino, layer, last)? {
+                        objects.remove(&object);
+                    }
+                }
+                for id in objects {
+                    // What is on the host only is not ours.
+                    if host_inode(id).is_none() || core.catalog.has_object(id)? {
+                        change.push(Row::DoomObject { id });
+                        remains.objects.push((ino, id));
                     }
                 }
                 if extents.len() == ROWS {

@@ -11,6 +11,8 @@ use crate::id::{Ino, LayerId};
 const MOST: usize = 512;
 /// Inodes, and names, in one transaction.
 const BATCH: usize = 32;
+/// Extents in one transaction, but for those of one inode.
+const ROWS: usize = 256;
 
 /// Hands a link down, unless that is too much; says whether it is gone. The layer below is frozen,
 /// and hides nothing of the link any more.
@@ -34,7 +36,12 @@ pub(super) fn hand_down(
         {
             let pinned = core.catalog.pin()?;
             let queries = pinned.queries();
+            let mut weight = 0;
             for ino in queries.written_after(link, Ino(0), BATCH)? {
+                weight += queries.extents_in(ino, link, ROWS)?.len();
+                if weight > ROWS && !change.is_empty() {
+                    break;
+                }
                 for (parent, name) in queries.names_in(ino, link)? {
                     change.push(Row::MoveEntry {
                         parent,

@@ -16,6 +16,7 @@
 
 mod collector;
 mod doomed;
+mod estimate;
 mod merge;
 mod prune;
 mod remains;
@@ -23,6 +24,7 @@ mod shape;
 mod uses;
 
 pub(crate) use collector::{Collecting, Collector, Signal, collect};
+pub(crate) use estimate::would_free;
 pub(crate) use uses::{Use, Uses};
 
 pub use collector::{CollectError, CollectReport};

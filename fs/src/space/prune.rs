@@ -27,7 +27,8 @@ pub(super) struct Prune<'a> {
     core: &'a Core,
     layer: LayerId,
     live: bool,
-    links: HashSet<LayerId>,
+    /// The links of the whole chain. Those above the layer are the ones with smaller ids.
+    links: &'a HashSet<LayerId>,
     /// Whether everything that is hidden was found.
     whole: bool,
 }
@@ -44,14 +45,14 @@ pub(super) fn prune(
     core: &Core,
     layer: LayerId,
     live: bool,
-    links: &[LayerId],
+    links: &HashSet<LayerId>,
     steps: &mut Steps<'_>,
 ) -> Result<bool, CollectError> {
     let mut prune = Prune {
         core,
         layer,
         live,
-        links: links.iter().copied().collect(),
+        links,
         whole: !live,
     };
     // Names first: an inode's version stays in a link as long as names there lead to it.
@@ -66,14 +67,27 @@ impl Prune<'_> {
         self.core.layers.known(self.layer)
     }
 
-    /// Of layers that have a version, nearest first: the links among them, and whether an ancestor
-    /// that is no link has one.
-    fn above(&self, layers: &[LayerId]) -> Result<(Vec<LayerId>, bool), CollectError> {
+    fn is_link(&self, layer: LayerId) -> bool {
+        layer < self.layer && self.links.contains(&layer)
+    }
+
+    /// The links that have a version of something, and whether an ancestor that is no link has one:
+    /// all of those are above. `look` visits the layers that have one, nearest first.
+    fn above(
+        &self,
+        look: impl FnOnce(&mut dyn FnMut(LayerId) -> bool) -> Result<(), CatalogError>,
+    ) -> Result<(Vec<LayerId>, bool), CollectError> {
         let lineage = self.lineage()?;
-        let is_link = |layer: &&LayerId| self.links.contains(layer);
-        let links = layers.iter().filter(is_link).copied().collect();
-        let mut others = layers.iter().filter(|layer| !is_link(layer));
-        Ok((links, others.any(|&layer| lineage.contains(layer))))
+        let (mut links, mut older) = (Vec::new(), false);
+        look(&mut |layer| {
+            if self.is_link(layer) {
+                links.push(layer);
+            } else {
+                older = lineage.contains(layer);
+            }
+            !older
+        })?;
+        Ok((links, older))
     }
 
     fn removed_names(&self, steps: &mut Steps<'_>) -> Result<(), CollectError> {
@@ -112,8 +126,8 @@ impl Prune<'_> {
         name: &Name,
         found: &mut Found,
     ) -> Result<bool, CollectError> {
-        let layers = queries.entry_layers(parent, name, self.layer)?;
-        let (links, older) = self.above(&layers)?;
+        let (links, older) =
+            self.above(|visit| queries.entry_layers(parent, name, self.layer, visit))?;
         for layer in links {
             found.change.push(Row::DropEntry {
                 parent,
@@ -170,8 +184,7 @@ impl Prune<'_> {
         ino: Ino,
         found: &mut Found,
     ) -> Result<(), CollectError> {
-        let layers = queries.inode_layers(ino, self.layer)?;
-        let (links, older) = self.above(&layers)?;
+        let (links, older) = self.above(|visit| queries.inode_layers(ino, self.layer, visit))?;
         let Some(row) = queries.inode_at(ino, self.layer)? else {
             for &layer in &links {
                 drop_all(queries, ino, layer, found)?;
@@ -209,7 +222,7 @@ impl Prune<'_> {
         let mut kept = HashSet::new();
         let mut older = HashSet::new();
         for (name, layer, _) in &versions {
-            if self.links.contains(layer) {
+            if self.is_link(*layer) {
                 if own.iter().any(|(own, _)| own == name) {
                     found.change.push(Row::DropXattr {
                         ino,
@@ -245,11 +258,8 @@ impl Prune<'_> {
     ) -> Result<HashSet<LayerId>, CollectError> {
         let layers = queries.inline_layers(ino)?;
         let hidden = layers.contains(&self.layer) || row.content == ContentKind::Extents;
-        let links: HashSet<LayerId> = self
-            .links
-            .intersection(&layers.into_iter().collect())
-            .copied()
-            .collect();
+        let links = layers.into_iter().filter(|&layer| self.is_link(layer));
+        let links: HashSet<LayerId> = links.collect();
         if !hidden {
             return Ok(links);
         }

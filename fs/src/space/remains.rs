@@ -1,8 +1,10 @@
 //! Objects that nothing refers to any more, and parts of them.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
+use rustix::io::Errno;
 
 use crate::contents::{BLOCK, ContentsError};
 use crate::core::Core;
@@ -28,20 +30,47 @@ fn allocated(core: &Core, id: ObjectId) -> u64 {
 }
 
 impl Remains {
-    pub(super) fn is_empty(&self) -> bool {
-        self.objects.is_empty() && self.blocks.is_empty()
+    pub(super) fn len(&self) -> usize {
+        self.objects.len() + self.blocks.len()
+    }
+
+    pub(super) fn append(&mut self, mut other: Self) {
+        self.objects.append(&mut other.objects);
+        self.blocks.append(&mut other.blocks);
+    }
+
+    /// Bytes that removing it would free; what was counted before does not count again.
+    pub(super) fn count(
+        &self,
+        core: &Core,
+        counted: &mut HashSet<ObjectId>,
+    ) -> Result<u64, ContentsError> {
+        let mut bytes = 0;
+        for (id, blocks) in &self.blocks {
+            if !counted.contains(id) {
+                bytes += data_in(core, *id, blocks)?;
+            }
+        }
+        for &(_, id) in &self.objects {
+            if counted.insert(id) {
+                bytes += allocated(core, id);
+            }
+        }
+        Ok(bytes)
     }
 
     /// Removes it, once it is durable that nothing refers to it; returns how many bytes that freed.
     pub(super) fn remove(self, core: &Core) -> Result<u64, OpError> {
-        if self.is_empty() {
+        if self.len() == 0 {
             return Ok(0);
         }
         let mut freed = 0;
         if !self.blocks.is_empty() {
             core.sync_catalog()?;
         }
-        for (id, blocks) in self.blocks {
+        let doomed: HashSet<ObjectId> = self.objects.iter().map(|&(_, id)| id).collect();
+        let blocks = self.blocks.into_iter();
+        for (id, blocks) in blocks.filter(|(id, _)| !doomed.contains(id)) {
             let before = allocated(core, id);
             punch(core, id, &blocks)?;
             freed += before.saturating_sub(allocated(core, id));
@@ -54,6 +83,23 @@ impl Remains {
         engine::remove(core, self.objects)?;
         Ok(freed)
     }
+}
+
+/// Bytes with data in blocks of an object.
+fn data_in(core: &Core, id: ObjectId, blocks: &Range<u64>) -> Result<u64, ContentsError> {
+    let read = core.objects.read(id)?;
+    let end = blocks.end.saturating_mul(BLOCK);
+    let (mut at, mut bytes) = (blocks.start.saturating_mul(BLOCK), 0);
+    while at < end {
+        let start = match seek(&*read.file, SeekFrom::Data(at)) {
+            Err(Errno::NXIO) => break,
+            found => found.map_err(ContentsError::object("look at", id))?,
+        };
+        let hole = seek(&*read.file, SeekFrom::Hole(start));
+        at = hole.map_err(ContentsError::object("look at", id))?;
+        bytes += at.min(end).saturating_sub(start);
+    }
+    Ok(bytes)
 }
 
 fn punch(core: &Core, id: ObjectId, blocks: &Range<u64>) -> Result<(), ContentsError> {

@@ -128,7 +128,10 @@ impl Store {
         let core = &self.core;
         let base = core.bases.known(layer)?;
         let adopting = base.clone();
-        let _alone = adopting.adopting.lock();
+        let alone = adopting.adopting.lock();
+        if !adopting.is_wanted() {
+            return Err(AdoptError::Interrupted);
+        }
         let mut adoption = Adoption::new(self, base, layer, progress);
         if !adoption.base.is_adopted() {
             let _held = core.bases.hold(layer)?;
@@ -136,6 +139,12 @@ impl Store {
             let taken = adoption.all();
             if taken.is_err() {
                 adoption.give_up();
+            }
+            if !adopting.is_wanted() {
+                drop(alone);
+                // Whoever gives its space back waits for this.
+                core.collect.ask();
+                return Err(AdoptError::Interrupted);
             }
             if let Err(error) = &taken
                 && !matches!(error, AdoptError::Interrupted)
@@ -166,6 +175,9 @@ impl Store {
         };
         let adopting = base.clone();
         let _alone = adopting.adopting.lock();
+        if !adopting.is_wanted() {
+            return Ok(());
+        }
         let _held = core.bases.hold(layer)?;
         let mut go_on = |_: &AdoptProgress| ControlFlow::Continue(());
         let mut adoption = Adoption::new(self, base, layer, &mut go_on);
@@ -255,7 +267,7 @@ impl<'a> Adoption<'a> {
             for (ino, directory, size) in found {
                 self.one(ino, directory, size)?;
                 // Nobody wants it any more, or nothing shows it any more.
-                let wanted = core.bases.contains(self.layer);
+                let wanted = self.base.is_wanted();
                 if (self.progress)(&self.so_far).is_break() || !wanted {
                     self.commit()?;
                     return Err(AdoptError::Interrupted);

@@ -52,9 +52,13 @@ impl Controls {
         }
     }
 
-    /// A workspace was deleted. Whoever waits for its mutex has it still.
-    pub(super) fn forget(&self, name: &str, id: WorkspaceId) {
+    /// A workspace was deleted: its name may be another's.
+    pub(super) fn forget_name(&self, name: &str) {
         self.names.lock().remove(name);
+    }
+
+    /// Nobody has a deleted workspace open. Whoever waits for its mutex has it still.
+    pub(super) fn forget(&self, id: WorkspaceId) {
         self.workspaces.lock().remove(&id);
     }
 

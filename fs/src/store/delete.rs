@@ -10,8 +10,8 @@ use super::types::{DeletedSnapshot, SnapshotFilter, SnapshotInfo};
 use super::{FindError, SnapshotError, Store};
 use crate::catalog::CatalogError;
 use crate::change::{Change, Row};
-use crate::id::{LayerId, SnapshotId};
-use crate::space::{CollectError, CollectReport, Collecting, collect};
+use crate::id::{LayerId, WorkspaceId};
+use crate::space::{CollectError, CollectReport, Collecting, collect, would_free};
 
 /// Why snapshots were not deleted: none was.
 #[derive(Debug, Error)]
@@ -23,7 +23,7 @@ pub enum DeleteError {
     #[error(transparent)]
     List(#[from] SnapshotError),
     /// They were deleted, but their space is not free yet.
-    #[error(transparent)]
+    #[error("the snapshots were deleted, but their space is not free yet")]
     Collect(#[from] CollectError),
     /// The catalog failed.
     #[error(transparent)]
@@ -64,7 +64,7 @@ impl Store {
             });
             change.push(Row::LeaveLayer { id: info.layer });
         }
-        let mut held = self.held_by(&selected)?;
+        let mut held = self.standing_on(&selected)?;
         if !dry_run {
             self.core.catalog.apply(&change)?;
             self.core.collect.ask();
@@ -87,7 +87,7 @@ impl Store {
         progress: &mut dyn FnMut(&CollectReport) -> ControlFlow<()>,
     ) -> Result<(Vec<DeletedSnapshot>, CollectReport), DeleteError> {
         // Or somebody else would do it, and could not tell.
-        let mut collecting = self.core.collecting.lock();
+        let mut collecting = self.core.collect.instead(&self.core.collecting);
         let deleted = self.delete_snapshots(selection, false)?;
         Ok((deleted, self.collect_all(&mut collecting, progress)?))
     }
@@ -105,28 +105,30 @@ impl Store {
                 }
             }
             DeleteSelection::Matching { filter, keep_last } => {
-                let mut seen: HashMap<String, usize> = HashMap::new();
-                // What is kept counts from the newest that there is, however old.
+                // What is kept counts from the newest that there is, however old; and one list
+                // is all that is looked at, or what is taken meanwhile would count as too old.
                 let all = SnapshotFilter {
                     before: None,
                     ..filter.clone()
                 };
-                let newest = self.snapshots(&all)?;
-                let kept = newest.into_iter().filter(|info| {
-                    let count = seen.entry(info.workspace.clone()).or_default();
+                let mut seen: HashMap<WorkspaceId, usize> = HashMap::new();
+                selected = self.snapshots(&all)?;
+                selected.retain(|info| {
+                    let count = seen.entry(info.workspace_id).or_default();
                     *count += 1;
-                    *count <= *keep_last
+                    let old = filter.before.is_none_or(|before| info.cursor.at < before);
+                    *count > *keep_last && old
                 });
-                let kept: HashSet<SnapshotId> = kept.map(|info| info.id).collect();
-                selected = self.snapshots(filter)?;
-                selected.retain(|info| !kept.contains(&info.id));
             }
         }
         Ok(selected)
     }
 
-    /// By layer, what stands on snapshots and stays.
-    fn held_by(
+    /// By layer, what stands on snapshots and is none of them: workspaces by name, snapshots by id.
+    ///
+    /// # Errors
+    /// When the catalog cannot be read.
+    pub fn standing_on(
         &self,
         selected: &[SnapshotInfo],
     ) -> Result<HashMap<LayerId, Vec<String>>, CatalogError> {
@@ -139,6 +141,16 @@ impl Store {
             }
         }
         Ok(held)
+    }
+
+    /// Bytes of contents on the disk that deleting snapshots would free, once that is given back: what
+    /// nothing else shows. The cost is that of what stands directly on them, or of what they hold.
+    ///
+    /// # Errors
+    /// [`DeleteError`].
+    pub fn would_free(&self, snapshots: &[SnapshotInfo]) -> Result<u64, DeleteError> {
+        let layers = snapshots.iter().map(|info| info.layer).collect();
+        Ok(would_free(&self.core, &layers)?)
     }
 
     /// Has space given back in the background.
@@ -155,7 +167,8 @@ impl Store {
         &self,
         progress: &mut dyn FnMut(&CollectReport) -> ControlFlow<()>,
     ) -> Result<CollectReport, CollectError> {
-        self.collect_all(&mut self.core.collecting.lock(), progress)
+        let mut collecting = self.core.collect.instead(&self.core.collecting);
+        self.collect_all(&mut collecting, progress)
     }
 
     fn collect_all(

@@ -45,6 +45,14 @@ impl Store {
         let started = Instant::now();
         let onto = self.land_target(workspace, onto)?.name;
         let source = self.source(workspace, &onto, options.dry_run)?;
+        let _used = self.core.use_layer(source.layer);
+        // Only now that it stays as it is: somebody may have deleted it.
+        if let Some(kept) = &source.snapshot
+            && !self.core.catalog.is_frozen(source.layer)?
+        {
+            let reference = kept.to_string();
+            return Err(FindError::NotFound { reference }.into());
+        }
         let _held = self.hold_base(source.layer)?;
         self.with_control(&onto, |record, control| {
             let landing = Landing {
@@ -88,14 +96,21 @@ impl Store {
                 workspace: workspace.name.clone(),
             });
         };
-        Ok(self.find_snapshot(snapshot.as_str())?.workspace)
+        match self.find_snapshot(snapshot.as_str()) {
+            // Deleted: its layer, or what that was made on, still says whose it is.
+            Err(FindError::NotFound { reference }) => {
+                let origin = self.core.catalog.origin_workspace(workspace.layer)?;
+                Ok(origin.ok_or(FindError::NotFound { reference })?)
+            }
+            found => Ok(found?.workspace),
+        }
     }
 
-    /// Whether a snapshot was not deleted.
-    fn is_there(&self, id: &SnapshotId) -> Result<bool, FindError> {
+    /// Whether a live layer was made on this very snapshot, and that was not deleted.
+    fn stands_on(&self, live: LayerId, id: &SnapshotId) -> Result<bool, FindError> {
         match self.find_snapshot(id.as_str()) {
             Err(FindError::NotFound { .. }) => Ok(false),
-            found => found.map(|_| true),
+            found => Ok(self.core.layers.parent(live) == Some(found?.layer)),
         }
     }
 
@@ -111,7 +126,7 @@ impl Store {
             }
             let unchanged = self.core.catalog.written(record.layer)?.is_empty();
             let kept = match &record.parent {
-                Some(parent) if unchanged => self.is_there(parent)?,
+                Some(parent) if unchanged => self.stands_on(record.layer, parent)?,
                 _ => false,
             };
             if dry_run || kept {
@@ -170,6 +185,7 @@ impl Landing<'_> {
         let store = self.store;
         let _held = store.hold_base(self.onto.layer)?;
         let begun = self.begin()?;
+        let _used = store.core.use_layer(begun.base);
         let mut left = TRIES;
         loop {
             left -= 1;
@@ -350,6 +366,7 @@ impl Landing<'_> {
                 snapshot: snapshot.cloned(),
                 other: Some(other),
                 layer: Some(layer),
+                source: Some(self.source.layer),
                 whole: self.options.only.is_empty(),
                 message: Some(message.clone()),
                 ..EventRow::new(workspace, at, kind)

@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use super::control::Control;
 use super::types::{Fidelity, SnapshotFilter, SnapshotInfo, SnapshotOptions, rfc3339};
-use super::{Store, WorkspaceError};
+use super::{SnapshotCursor, Store, WorkspaceError};
 use crate::catalog::{CatalogError, SnapshotQuery, SnapshotRecord, WorkspaceRecord};
 use crate::engine::{FreezeError, SnapshotSpec, finish, freeze_closed};
 use crate::id::SnapshotId;
@@ -162,11 +162,16 @@ impl Store {
         Ok(SnapshotInfo {
             id: spec.id,
             workspace: record.name.clone(),
+            workspace_id: record.id,
             name: spec.name,
             message: spec.message,
             labels: spec.labels,
             parent: record.parent.clone(),
             created_at: rfc3339(frozen.created_at),
+            cursor: SnapshotCursor {
+                at: frozen.created_at,
+                layer: frozen.layer,
+            },
             elapsed_us,
             durable: spec.durable,
             fidelity: Fidelity::Filesystem,
@@ -194,7 +199,8 @@ impl Store {
         })
     }
 
-    /// Snapshots that match, newest first. A name of a workspace means the live one, or if there is
+    /// Snapshots that match, newest first unless the filter says otherwise. Pages of a list are stable: what
+    /// is added or deleted meanwhile moves nothing else. A name of a workspace means the live one, or if there is
     /// none, those that had it before they were deleted.
     ///
     /// # Errors
@@ -205,6 +211,9 @@ impl Store {
             name: filter.name.as_deref(),
             labels: Some(&filter.labels),
             before: filter.before,
+            since: filter.since,
+            oldest_first: filter.oldest_first,
+            after: filter.after.map(|cursor| (cursor.at, cursor.layer)),
             limit: filter.limit,
             ..SnapshotQuery::default()
         };

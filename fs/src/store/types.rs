@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::SnapshotCursor;
 use super::base::BaseDir;
 use crate::catalog::{SnapshotRecord, WorkspaceRecord};
 pub use crate::change::BaseState;
@@ -98,6 +99,8 @@ pub struct SnapshotInfo {
     pub id: SnapshotId,
     /// Workspace it was taken of.
     pub workspace: String,
+    /// That one's number: names are used again.
+    pub workspace_id: WorkspaceId,
     /// Name, if it was given one.
     pub name: Option<String>,
     /// Message, if it was given one.
@@ -108,6 +111,8 @@ pub struct SnapshotInfo {
     pub parent: Option<SnapshotId>,
     /// When it was taken, RFC 3339.
     pub created_at: String,
+    /// The place right behind it in a list.
+    pub cursor: SnapshotCursor,
     /// How long it took, in microseconds: from the request to the moment it is in force (with
     /// `durable`: on disk).
     pub elapsed_us: u64,
@@ -145,6 +150,12 @@ pub struct SnapshotFilter {
     pub labels: BTreeMap<String, String>,
     /// Taken before this time, in nanoseconds since the epoch.
     pub before: Option<i64>,
+    /// Taken at this time or later.
+    pub since: Option<i64>,
+    /// Oldest first.
+    pub oldest_first: bool,
+    /// Only what comes behind this place.
+    pub after: Option<SnapshotCursor>,
     /// At most so many.
     pub limit: Option<usize>,
 }
@@ -283,11 +294,16 @@ impl From<SnapshotRecord> for SnapshotInfo {
         Self {
             id: record.id,
             workspace: record.workspace,
+            workspace_id: record.workspace_id,
             name: record.name,
             message: record.message,
             labels: record.labels,
             parent: record.parent,
             created_at: rfc3339(record.created_at),
+            cursor: SnapshotCursor {
+                at: record.created_at,
+                layer: record.layer,
+            },
             elapsed_us: record.elapsed_us,
             durable: record.durable,
             fidelity: Fidelity::Filesystem,

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use super::{FindError, Store, WorkspaceError};
 use crate::base::Held;
 use crate::catalog::CatalogError;
+use crate::change::{Change, Row};
 use crate::engine::{View, ViewTarget};
-use crate::id::{LayerId, SnapshotId};
+use crate::id::{LayerId, SnapshotId, WorkspaceId};
 
 impl Store {
     /// The view of a workspace; everyone who opens it shares one.
@@ -62,6 +63,19 @@ impl Store {
         base.map_or(Ok(None), |base| self.core.bases.hold(base))
     }
 
+    /// A workspace that was deleted is not open any more.
+    fn give_up(&self, id: WorkspaceId, layer: LayerId) {
+        let doom = Change::from(Row::DoomLayer { id: layer });
+        match self.core.catalog.apply(&doom) {
+            Ok(()) => self.core.collect.ask(),
+            // It is done when the store is opened: no workspace has the layer.
+            Err(error) => {
+                tracing::warn!(%error, "the space of a deleted workspace is not free yet")
+            }
+        }
+        self.controls.forget(id);
+    }
+
     /// Live layers of workspaces that are open.
     pub(crate) fn open_layers(&self) -> HashSet<LayerId> {
         let views = self.controls.live_views();
@@ -96,6 +110,9 @@ impl Store {
             control.view = None;
             view.hold(None);
             self.core.objects.close_guarded();
+            if control.deleted {
+                self.give_up(*id, view.layer());
+            }
         }
     }
 }

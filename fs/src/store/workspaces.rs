@@ -28,12 +28,6 @@ pub enum WorkspaceError {
         /// The name.
         name: String,
     },
-    /// The workspace is mounted.
-    #[error("the workspace '{name}' is in use")]
-    Busy {
-        /// Its name.
-        name: String,
-    },
     /// The name is not allowed.
     #[error(transparent)]
     Name(#[from] NameError),
@@ -268,48 +262,32 @@ impl Store {
         self.workspace(to.as_str())
     }
 
-    /// Deletes a workspace. Its snapshots stay; what was changed since the last of them is gone.
+    /// Deletes a workspace. Its snapshots stay; what was changed since the last of them is gone. While it
+    /// is mounted that is still there for those who use it, until the last mount is gone. Says
+    /// whether it is.
     ///
     /// # Errors
-    /// [`WorkspaceError::NotFound`]; [`WorkspaceError::Busy`] while it is mounted.
-    pub fn delete_workspace(&self, name: &str) -> Result<(), WorkspaceError> {
+    /// [`WorkspaceError::NotFound`].
+    pub fn delete_workspace(&self, name: &str) -> Result<bool, WorkspaceError> {
         self.with_control(name, |record, control| {
-            if control.view.is_some() {
-                return Err(WorkspaceError::Busy {
-                    name: name.to_owned(),
-                });
-            }
             let mut change = Change::new();
             change.push(Row::DeleteWorkspace {
                 id: record.id,
                 deleted_at: now_ns(),
             });
-            change.push(Row::DoomLayer { id: record.layer });
-            // What of the host was taken in for it alone goes with it.
-            let base = self.base_alone_under(record.layer)?;
-            if let Some(base) = base {
-                change.push(Row::DoomLayer { id: base });
+            let open = control.view.is_some();
+            if !open {
+                change.push(Row::DoomLayer { id: record.layer });
             }
             self.core.catalog.apply(&change)?;
-            if let Some(base) = base {
-                self.core.bases.forget(base);
-            }
             control.deleted = true;
-            self.controls.forget(name, record.id);
-            self.core.collect.ask();
-            Ok(())
+            self.controls.forget_name(name);
+            if !open {
+                self.controls.forget(record.id);
+                self.core.collect.ask();
+            }
+            Ok(open)
         })
-    }
-}
-
-impl Store {
-    /// The base over directories of the host that a layer stands on, if nothing else does.
-    fn base_alone_under(&self, layer: LayerId) -> Result<Option<LayerId>, CatalogError> {
-        let core = &self.core;
-        match core.host_base(layer) {
-            Some(base) if !core.catalog.is_shared(base, layer)? => Ok(Some(base)),
-            _ => Ok(None),
-        }
     }
 }
 

@@ -340,7 +340,7 @@ impl World {
         self.close_view(at);
         let live = self.live.remove(at);
         let deleted = self.store().delete_workspace(&live.name);
-        deleted.map_err(|error| error.to_string())
+        deleted.map(drop).map_err(|error| error.to_string())
     }
 
     pub fn delete_snapshot(&mut self, number: usize) -> Outcome {

@@ -1,13 +1,14 @@
 //! `floe snap delete`.
 
 use clap::Args;
-use jiff::{Span, Timestamp};
+use jiff::Timestamp;
 
 use super::title;
 use crate::commands::{Context, gc, label, labels};
 use crate::error::{ApiError, ErrorKind};
-use crate::output::{counted, printable};
+use crate::output::{counted, printable, size};
 use crate::progress::ImportBar;
+use crate::time;
 use crate::wire::DeleteSnapshots;
 use crate::wire::space::DeletedSnapshot;
 
@@ -28,7 +29,8 @@ Examples:
   floe snap delete --label ci=passed --older-than '12h 30m'
 
 Prints the ids. Under --json: an object with deleted (false in a dry run), snapshots (as of `floe
-snap show`, each with held_by: what stands on it), and with --wait freed (as of `floe gc`).")]
+snap show`, each with held_by: what stands on it), frees (bytes, in a dry run), and with --wait
+freed (as of `floe gc`).")]
 pub(crate) struct Delete {
     /// Snapshots (id or its first 4 or more digits, name, or WORKSPACE/NAME)
     #[arg(value_name = "SNAP")]
@@ -44,7 +46,7 @@ pub(crate) struct Delete {
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
     labels: Vec<(String, String)>,
     /// Those taken longer ago than this: `7d`, `12h`, `1w 2d`
-    #[arg(long, value_name = "AGE", value_parser = age)]
+    #[arg(long, value_name = "AGE", value_parser = time::long_ago)]
     older_than: Option<Timestamp>,
     /// But for so many of the newest that match, of each workspace
     #[arg(long, value_name = "N")]
@@ -58,19 +60,6 @@ pub(crate) struct Delete {
     /// Pass over references that fit no snapshot
     #[arg(long, requires = "snapshots")]
     if_exists: bool,
-}
-
-/// The time so long ago.
-fn age(text: &str) -> Result<Timestamp, String> {
-    let span: Span = text
-        .parse()
-        .map_err(|_| "an age is like 7d, 12h or '1w 2d'".to_owned())?;
-    if !span.is_positive() {
-        return Err("an age is more than nothing".to_owned());
-    }
-    let now = Timestamp::now().to_zoned_datetime(jiff::tz::TimeZone::UTC);
-    let then = now.checked_sub(span).map_err(|error| error.to_string())?;
-    Ok(then.timestamp())
 }
 
 impl Delete {
@@ -137,7 +126,10 @@ impl Delete {
         }
         let what = counted(done.snapshots.len(), "snapshot");
         output.note(&match (&done.freed, done.deleted) {
-            (_, false) => format!("{what} would be deleted"),
+            (_, false) => {
+                let frees = size(done.frees.unwrap_or(0));
+                format!("{what} would be deleted, which would free {frees}")
+            }
             (Some(freed), _) => format!("{what} deleted; {}", gc::told(freed)),
             (None, _) => format!("{what} deleted; space comes back in the background"),
         });
@@ -149,6 +141,7 @@ impl Delete {
             return context.output.json(&crate::wire::space::SnapshotsDeleted {
                 deleted: !self.dry_run,
                 snapshots: Vec::new(),
+                frees: self.dry_run.then_some(0),
                 freed: None,
             });
         }
@@ -169,20 +162,4 @@ fn held(one: &DeletedSnapshot) -> Option<String> {
     Some(format!(
         "{id} ({title}): what '{first}'{others} shows of it stays"
     ))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_age_is_a_time_in_the_past() {
-        let day = Timestamp::now() - jiff::SignedDuration::from_hours(24);
-        let parsed = age("1d").unwrap();
-        assert!((parsed.as_second() - day.as_second()).abs() < 5);
-        assert!(age("2w 1h").is_ok());
-        for wrong in ["", "7", "yesterday", "-1d", "0s"] {
-            assert!(age(wrong).is_err(), "{wrong}");
-        }
-    }
 }

@@ -1,6 +1,7 @@
 //! `floe snap list`.
 
 use clap::Args;
+use jiff::Timestamp;
 
 use super::title;
 use crate::commands::{Context, at_least_one, label, labels};
@@ -10,10 +11,15 @@ use crate::time;
 use crate::wire::ListSnapshots;
 
 /// List snapshots, newest first
+///
+/// A long list can be read in pages: each snapshot has a cursor (--json shows it), the place right behind
+/// it. What is taken or deleted meanwhile moves nothing else.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
   floe snap list --ws web --limit 10
+  floe snap list --newer-than 1d --reverse
+  floe snap list --limit 100 --after 187c9fd3a0f2e1b4.2c
   floe snap list --label commit=1f3c2aa
   floe snap list --quiet --name green      only ids")]
 pub(crate) struct List {
@@ -26,6 +32,18 @@ pub(crate) struct List {
     /// Only those with this label; repeated: with all of them
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
     labels: Vec<(String, String)>,
+    /// Only those taken longer ago than this: `7d`, `12h`, `1w 2d`
+    #[arg(long, value_name = "AGE", value_parser = time::long_ago)]
+    older_than: Option<Timestamp>,
+    /// Only those taken since then
+    #[arg(long, value_name = "AGE", value_parser = time::long_ago)]
+    newer_than: Option<Timestamp>,
+    /// Oldest first
+    #[arg(long)]
+    reverse: bool,
+    /// Only those behind this place
+    #[arg(long, value_name = "CURSOR")]
+    after: Option<String>,
     /// At most this many
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     limit: Option<usize>,
@@ -41,6 +59,10 @@ impl List {
             workspace: self.ws.clone(),
             name: self.name.clone(),
             labels: labels(&self.labels)?,
+            before: self.older_than.map(|time| time.to_string()),
+            since: self.newer_than.map(|time| time.to_string()),
+            oldest_first: self.reverse,
+            after: self.after.clone(),
             limit: self.limit,
         })?;
         if context.output.json {

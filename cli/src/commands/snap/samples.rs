@@ -11,6 +11,7 @@ pub(super) fn snapshot(id: &str, workspace: &str, parent: Option<&str>, layer: u
         name: None,
         parent: parent.map(str::to_owned),
         created_at: "2026-01-02T00:00:00.000000Z".to_owned(),
+        cursor: String::new(),
         elapsed_us: 0,
         durable: false,
         fidelity: "filesystem".to_owned(),

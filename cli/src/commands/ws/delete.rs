@@ -4,12 +4,14 @@ use clap::Args;
 
 use crate::commands::Context;
 use crate::error::{ApiError, ErrorKind};
+use crate::output::printable;
 use crate::wire::{DeleteWorkspace, ShowWorkspace};
 
 /// Delete workspaces; their snapshots stay
 ///
-/// What was changed since the last snapshot of a workspace is lost with it. A workspace that is
-/// mounted is refused. Under --json: an array of the workspaces.
+/// What was changed since the last snapshot of a workspace is lost with it. Where one is mounted, those
+/// who use it go on until it is unmounted (`floe umount DIR`), or the daemon ends; its name is free at
+/// once. The space comes back in the background. Under --json: an array of the workspaces.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
@@ -32,17 +34,12 @@ impl Delete {
     /// Carries it out.
     ///
     /// # Errors
-    /// When there is no workspace of a name, or one is mounted: then none is deleted. One that is
-    /// mounted or deleted by somebody else meanwhile does not keep those before it.
+    /// When there is no workspace of a name: then none is deleted. One that is deleted by somebody else
+    /// meanwhile does not keep those before it.
     pub(crate) fn run(&self, context: &Context) -> Result<(), ApiError> {
         let mut client = context.client()?;
         for name in &self.names {
             match client.call(ShowWorkspace { name: name.clone() }) {
-                Ok(found) if !found.mounts.is_empty() && !self.dry_run => {
-                    let what = format!("the workspace '{name}' is mounted; nothing was deleted");
-                    return Err(ApiError::new(ErrorKind::Conflict, what)
-                        .hint(format!("unmount it with `floe umount {name}`")));
-                }
                 Ok(_) => {}
                 Err(error) if self.if_exists && error.kind == ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
@@ -62,9 +59,16 @@ impl Delete {
                         "would delete"
                     };
                     let kept = answer.workspace.snapshot_count;
-                    context
-                        .output
-                        .note(&format!("{verb} '{name}'; its {kept} snapshots stay"));
+                    let kept = match kept {
+                        1 => "its snapshot stays".to_owned(),
+                        count => format!("its {count} snapshots stay"),
+                    };
+                    context.output.note(&format!("{verb} '{name}'; {kept}"));
+                    for dir in &answer.workspace.mounts {
+                        let dir = printable(&dir.to_string());
+                        let what = format!("it can be used on {dir} until that is unmounted");
+                        context.output.note(&what);
+                    }
                     answers.push(answer);
                 }
                 Err(error) if self.if_exists && error.kind == ErrorKind::NotFound => {}

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
+use jiff::Timestamp;
+
 use floe_fs::id::{SnapshotName, WorkspaceName};
 use floe_fs::{ForkSource, MountTarget, SnapshotFilter, SnapshotOptions, WorkspaceInfo};
 
@@ -175,7 +177,10 @@ pub fn list_snapshots(daemon: &Daemon, request: ListSnapshots) -> Result<Vec<Sna
         workspace: request.workspace,
         name: request.name,
         labels: request.labels,
-        before: None,
+        before: request.before.as_deref().map(nanoseconds).transpose()?,
+        since: request.since.as_deref().map(nanoseconds).transpose()?,
+        oldest_first: request.oldest_first,
+        after: request.after.map(|text| text.parse()).transpose()?,
         limit: request.limit,
     };
     let found = daemon.store.snapshots(&filter)?;
@@ -188,6 +193,15 @@ pub fn list_snapshots(daemon: &Daemon, request: ListSnapshots) -> Result<Vec<Sna
 /// When the reference fits none, or more than one.
 pub fn show_snapshot(daemon: &Daemon, request: &ShowSnapshot) -> Result<Snapshot, ApiError> {
     Ok(daemon.store.find_snapshot(&request.snapshot)?.into())
+}
+
+/// A time, in nanoseconds since the epoch.
+pub(super) fn nanoseconds(text: &str) -> Result<i64, ApiError> {
+    let usage = |what: String| ApiError::new(ErrorKind::Usage, what);
+    let time: Timestamp = text
+        .parse()
+        .map_err(|_| usage(format!("'{text}' is no time")).hint("as RFC 3339 has it"))?;
+    i64::try_from(time.as_nanosecond()).map_err(|_| usage(format!("'{text}' is too far away")))
 }
 
 fn micros(since: Instant) -> u64 {

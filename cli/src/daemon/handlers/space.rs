@@ -3,13 +3,12 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use floe_fs::{CollectReport, DeleteSelection, SnapshotFilter};
-use jiff::Timestamp;
-
 use super::Daemon;
-use crate::error::{ApiError, ErrorKind};
-use crate::wire::space::{Collected, SnapshotsDeleted};
-use crate::wire::{Collect, DeleteSnapshots, Progress};
+use super::snapshots::nanoseconds;
+use crate::error::ApiError;
+use crate::wire::space::{Collected, SnapshotSize, SnapshotsDeleted};
+use crate::wire::{Collect, DeleteSnapshots, Progress, SnapshotSizes};
+use floe_fs::{CollectReport, DeleteSelection, SnapshotFilter};
 
 /// How often a client is told how far it is.
 const REPORT_EVERY: Duration = Duration::from_millis(100);
@@ -33,8 +32,15 @@ pub fn delete_snapshots(
     } else {
         (daemon.store.delete_snapshots(&selection, dry_run)?, None)
     };
+    let frees = if dry_run {
+        let infos: Vec<_> = deleted.iter().map(|one| one.snapshot.clone()).collect();
+        Some(daemon.store.would_free(&infos)?)
+    } else {
+        None
+    };
     Ok(SnapshotsDeleted {
         deleted: !dry_run,
+        frees,
         snapshots: deleted.into_iter().map(Into::into).collect(),
         freed,
     })
@@ -44,25 +50,40 @@ fn selection(request: DeleteSnapshots) -> Result<DeleteSelection, ApiError> {
     if !request.snapshots.is_empty() {
         return Ok(DeleteSelection::These(request.snapshots));
     }
-    let before = request.before.map(|text| {
-        let time: Timestamp = text.parse().map_err(|_| {
-            ApiError::new(ErrorKind::Usage, format!("'{text}' is no time"))
-                .hint("as RFC 3339 has it")
-        })?;
-        let nanos = i64::try_from(time.as_nanosecond());
-        nanos.map_err(|_| ApiError::new(ErrorKind::Usage, format!("'{text}' is too far away")))
-    });
     let filter = SnapshotFilter {
         workspace: request.workspace,
         name: request.name,
         labels: request.labels,
-        before: before.transpose()?,
-        limit: None,
+        before: request.before.as_deref().map(nanoseconds).transpose()?,
+        ..SnapshotFilter::default()
     };
     Ok(DeleteSelection::Matching {
         filter,
         keep_last: request.keep_last,
     })
+}
+
+/// Tells how much snapshots take.
+///
+/// # Errors
+/// When one is not found.
+pub fn snapshot_sizes(
+    daemon: &Daemon,
+    request: &SnapshotSizes,
+) -> Result<Vec<SnapshotSize>, ApiError> {
+    let mut sizes = Vec::new();
+    for reference in &request.snapshots {
+        let info = [daemon.store.find_snapshot(reference)?];
+        let frees = daemon.store.would_free(&info)?;
+        let mut held = daemon.store.standing_on(&info)?;
+        let [info] = info;
+        sizes.push(SnapshotSize {
+            held_by: held.remove(&info.layer).unwrap_or_default(),
+            snapshot: info.into(),
+            frees,
+        });
+    }
+    Ok(sizes)
 }
 
 /// Gives back what nothing needs any more.

@@ -160,10 +160,10 @@ pub fn rename_workspace(daemon: &Daemon, request: &RenameWorkspace) -> Result<Wo
     ))
 }
 
-/// Removes a workspace that is not mounted; its snapshots stay.
+/// Removes a workspace; its snapshots stay. Where it is mounted it can be used until it is unmounted.
 ///
 /// # Errors
-/// When there is none of that name, or it is mounted.
+/// When there is none of that name.
 pub fn delete_workspace(daemon: &Daemon, request: &DeleteWorkspace) -> Result<Deleted, ApiError> {
     let workspace = shown(daemon, daemon.store.workspace(&request.name)?);
     if !request.dry_run {

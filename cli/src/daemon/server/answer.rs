@@ -59,6 +59,7 @@ fn dispatch(daemon: &Daemon, request: Request, stream: &mut UnixStream) -> io::R
         R::DeleteSnapshots(request) => with_progress(stream, |_, on_progress| {
             handlers::delete_snapshots(daemon, request, on_progress)
         }),
+        R::SnapshotSizes(request) => answer(stream, handlers::snapshot_sizes(daemon, &request)),
         R::Collect(request) => with_progress(stream, |_, on_progress| {
             handlers::collect(daemon, &request, on_progress)
         }),

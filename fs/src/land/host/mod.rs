@@ -37,7 +37,7 @@ use thiserror::Error;
 pub use from_diff::{HostLandOptions, HostLanded};
 pub use guard::Guard;
 pub use meta::Meta;
-pub(crate) use run::{Order, layers_known, recover};
+pub(crate) use run::{Order, forget_unknown, layers_known, recover};
 pub(crate) use steps::Kind;
 
 use crate::attr::FileKind;
@@ -340,6 +340,12 @@ pub enum HostLandError {
         root: PathBuf,
         /// The staging directory.
         staging: String,
+    },
+    /// Somebody deleted the snapshot that was taken for the landing before that began.
+    #[error("what was to be landed of '{name}' was deleted meanwhile")]
+    Overtaken {
+        /// The workspace.
+        name: String,
     },
     /// There is no landing to undo.
     #[error("there is no landing that could be undone")]

@@ -480,6 +480,15 @@ pub(crate) fn recover(core: &Core) {
     }
 }
 
+/// Forgets landings of deleted workspaces that nothing comes from any more. Not now if somebody lands.
+pub(crate) fn forget_unknown(core: &Core) {
+    if let Some(_one) = core.landing.try_lock()
+        && let Err(error) = super::undo::drop_old(core)
+    {
+        tracing::warn!(%error, "landings are not in order");
+    }
+}
+
 /// Layers that landings know the directories by: those that were landed, and those that they were of.
 pub(crate) fn layers_known(core: &Core) -> Result<Vec<LayerId>, CatalogError> {
     let mut layers = Vec::new();

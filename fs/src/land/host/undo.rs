@@ -8,6 +8,7 @@ use super::meta::Meta;
 use super::run::{Landing, state};
 use super::steps::{Bytes, Kind, Landed, Part, moved_to};
 use super::{HostChange, HostLandError, HostPart, HostPlan, NewKind, NewThing};
+use crate::catalog::{FamilyRecord, LayerRow};
 use crate::change::{Change, Row};
 use crate::core::Core;
 use crate::fault;
@@ -220,12 +221,17 @@ pub(super) fn drop_old(core: &Core) -> Result<(), HostLandError> {
     let mut by_workspace: BTreeMap<WorkspaceId, Vec<Landing>> = BTreeMap::new();
     let mut change = Change::new();
     let mut forgotten = Vec::new();
+    let shown = if records.iter().any(|one| one.deleted) {
+        core.catalog.families()?
+    } else {
+        Vec::new()
+    };
     for record in records.iter().filter(|one| one.state >= state::DONE) {
         let mut landing = Landing::parse(record)?;
         if record.deleted {
             // Nobody can undo it. What was forked from there still knows of it.
             let from = landing.plan.from.map(LayerId);
-            if from.is_none_or(|from| core.layers.lineage(from).is_none()) {
+            if !from.is_some_and(|from| is_known(core, &shown, from)) {
                 change.push(Row::DropLanding { id: record.id });
                 forgotten.push(record.id);
                 continue;
@@ -258,6 +264,15 @@ pub(super) fn drop_old(core: &Core) -> Result<(), HostLandError> {
         keep::forget(core, id);
     }
     Ok(())
+}
+
+/// Whether a workspace or a snapshot comes from a layer.
+fn is_known(core: &Core, layers: &[FamilyRecord], from: LayerId) -> bool {
+    let shown = layers
+        .iter()
+        .filter(|layer| matches!(layer.what, LayerRow::Live | LayerRow::Frozen));
+    let mut lineages = shown.filter_map(|layer| core.layers.lineage(layer.id));
+    lineages.any(|lineage| lineage.contains(from))
 }
 
 /// Makes one of those at the beginning of which nothing but what they left is known.

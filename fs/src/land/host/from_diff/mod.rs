@@ -131,6 +131,11 @@ impl Store {
             ..SnapshotOptions::default()
         };
         let taken = self.snapshot_for("land", workspace, &why)?;
+        let _used = self.core.use_layer(taken.layer);
+        if !self.core.catalog.is_frozen(taken.layer)? {
+            let name = workspace.to_owned();
+            return Err(HostLandError::Overtaken { name });
+        }
         let planned = self.plan_landing(info.id, base, taken.layer, &options.only)?;
         self.adopt_some(base, &planned.touched)?;
         self.adopt_elsewhere(Some(base), &planned.plan)?;

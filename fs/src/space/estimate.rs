@@ -1,0 +1,68 @@
+//! What deleting snapshots would free: the collector's own work, without changing anything.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+
+use super::collector::{CollectError, Steps, used};
+use super::prune::prune;
+use super::remains::Remains;
+use super::shape::Shape;
+use crate::catalog::LayerRow;
+use crate::change::Change;
+use crate::core::Core;
+use crate::id::{Ino, LayerId};
+
+/// Inodes looked at in one go.
+const BATCH: usize = 256;
+
+/// Bytes of objects that would be freed if these layers were no snapshots any more. A file of which
+/// several layers hide the same blocks may count them more than once.
+pub(crate) fn would_free(core: &Core, left: &HashSet<LayerId>) -> Result<u64, CollectError> {
+    let mut families = core.catalog.families()?;
+    for layer in &mut families {
+        if left.contains(&layer.id) {
+            layer.what = LayerRow::Left;
+        }
+    }
+    let shape = Shape::of(&families, &used(core)?);
+    let mut go_on = |_: &_, _| ControlFlow::Continue(());
+    let mut steps = Steps::dry(&mut go_on);
+    for layer in shape.unreachable {
+        whole(core, layer, &mut steps)?;
+    }
+    for chain in &shape.chains {
+        if !chain.links.iter().any(|link| left.contains(link)) {
+            continue;
+        }
+        let links: HashSet<LayerId> = chain.links.iter().copied().collect();
+        for at in (0..chain.links.len()).rev() {
+            let (layer, live) = match at {
+                0 => (chain.bottom, chain.live),
+                at => (chain.links[at - 1], false),
+            };
+            prune(core, layer, live, &links, &mut steps)?;
+        }
+    }
+    Ok(steps.report.bytes)
+}
+
+/// Everything that a layer has.
+fn whole(core: &Core, layer: LayerId, steps: &mut Steps<'_>) -> Result<(), CollectError> {
+    let pinned = core.catalog.pin()?;
+    let queries = pinned.queries();
+    let mut after = Ino(0);
+    loop {
+        let inos = queries.written_after(layer, after, BATCH)?;
+        let Some(&last) = inos.last() else {
+            return Ok(());
+        };
+        after = last;
+        let mut remains = Remains::default();
+        for ino in inos {
+            let objects = queries.objects_of(ino, layer)?;
+            let objects = objects.into_iter().map(|id| (ino, id));
+            remains.objects.extend(objects);
+        }
+        steps.apply(core, &Change::new(), remains)?;
+    }
+}
