@@ -301,14 +301,12 @@ pub enum Row {
     },
     /// Freezes a live layer.
     FreezeLayer { id: LayerId },
-    /// Gives up a layer that nothing can reach.
+    /// Gives up a layer that nothing can reach, and takes it off what it stands on.
     DoomLayer { id: LayerId },
     /// A frozen layer is no snapshot any more.
     LeaveLayer { id: LayerId },
     /// Forgets a layer that has no rows any more; what stands on it stands on its parent then.
     DropLayer { id: LayerId, child: Option<LayerId> },
-    /// Takes a layer that is given up off what it stands on.
-    DetachLayer { id: LayerId },
     /// Hands everything that a layer itself has of an inode, but its names, to another layer.
     MoveInode {
         ino: Ino,
@@ -337,6 +335,8 @@ pub enum Row {
         layer: LayerId,
         created_at: i64,
         forked_from: Option<SnapshotId>,
+        /// Whose that snapshot is.
+        origin: Option<WorkspaceId>,
     },
     /// Moves a workspace to another live layer, which is its own already.
     MoveWorkspace { id: WorkspaceId, layer: LayerId },

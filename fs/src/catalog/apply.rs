@@ -228,8 +228,11 @@ fn apply_store_row(connection: &Connection, row: &Row) -> rusqlite::Result<usize
         } => add_layer(connection, *id, *parent, *workspace, *created_at),
         Row::FreezeLayer { id } => prepare("UPDATE layer SET state = ?2 WHERE id = ?1")?
             .execute(params![int(id.0), FROZEN]),
-        Row::DoomLayer { id } => prepare("UPDATE layer SET state = ?2 WHERE id = ?1")?
-            .execute(params![int(id.0), DOOMED]),
+        // What it stood on may go before it.
+        Row::DoomLayer { id } => {
+            prepare("UPDATE layer SET state = ?2, parent = NULL WHERE id = ?1")?
+                .execute(params![int(id.0), DOOMED])
+        }
         Row::LeaveLayer { id } => {
             prepare("UPDATE layer SET state = ?2 WHERE id = ?1")?.execute(params![int(id.0), LEFT])
         }
@@ -239,12 +242,14 @@ fn apply_store_row(connection: &Connection, row: &Row) -> rusqlite::Result<usize
             layer,
             created_at,
             forked_from,
-        } => prepare("INSERT INTO workspace VALUES (?1,?2,?3,?4,NULL,?5)")?.execute(params![
+            origin,
+        } => prepare("INSERT INTO workspace VALUES (?1,?2,?3,?4,NULL,?5,?6)")?.execute(params![
             int(id.0),
             name,
             int(layer.0),
             created_at,
             forked_from.as_ref().map(|id| id.as_str()),
+            origin.map(|id| int(id.0)),
         ]),
         Row::MoveWorkspace { id, layer } => {
             prepare("UPDATE workspace SET layer = ?2 WHERE id = ?1")?

@@ -27,6 +27,8 @@ pub(crate) struct WorkspaceRecord {
     pub(crate) bytes: u64,
     /// The snapshot that its live layer was made on.
     pub(crate) parent: Option<SnapshotId>,
+    /// The workspace that it was forked from.
+    pub(crate) origin: Option<WorkspaceId>,
 }
 
 /// A row of `snapshot` with what belongs to it.
@@ -131,7 +133,7 @@ macro_rules! workspaces {
         concat!(
             "SELECT w.id, w.name, w.layer, w.created_at, w.forked_from, l.bytes, ",
             parent_snapshot!(),
-            " FROM workspace w JOIN layer l ON l.id = w.layer WHERE w.deleted_at IS NULL"
+            ", w.origin FROM workspace w JOIN layer l ON l.id = w.layer WHERE w.deleted_at IS NULL"
         )
     };
 }
@@ -431,6 +433,7 @@ fn workspace_record(row: &SqlRow<'_>) -> Result<WorkspaceRecord, CatalogError> {
         let id: Option<String> = row.get(at).map_err(CatalogError::during(during))?;
         Ok::<_, CatalogError>(id.and_then(|id| SnapshotId::parse(&id)))
     };
+    let origin: Option<i64> = row.get(7).map_err(CatalogError::during(during))?;
     Ok(WorkspaceRecord {
         id: WorkspaceId(unsigned(row, 0)?),
         name: row.get(1).map_err(CatalogError::during(during))?,
@@ -439,6 +442,7 @@ fn workspace_record(row: &SqlRow<'_>) -> Result<WorkspaceRecord, CatalogError> {
         forked_from: snapshot(4)?,
         bytes: unsigned(row, 5)?,
         parent: snapshot(6)?,
+        origin: origin.map(|id| WorkspaceId(id.unsigned_abs())),
     })
 }
 

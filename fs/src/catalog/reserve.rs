@@ -138,7 +138,6 @@ pub(super) fn only_removes(change: &Change) -> bool {
             | Row::DropSnapshot { .. }
             | Row::DropLayer { .. }
             | Row::LeaveLayer { .. }
-            | Row::DetachLayer { .. }
             | Row::MoveInode { .. }
             | Row::MoveEntry { .. }
             | Row::DropInline { .. }

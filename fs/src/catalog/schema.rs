@@ -185,6 +185,9 @@ CREATE INDEX snapshot_by_time ON snapshot(created_at);
 /// found from what changed; what happened to a workspace; changes to directories of the host.
 const V3: &str = "
 CREATE INDEX dentry_by_ino ON dentry(ino) WHERE ino <> 0;
+ALTER TABLE workspace ADD COLUMN origin INTEGER;
+UPDATE workspace SET origin = (SELECT s.workspace FROM snapshot s WHERE s.id = workspace.forked_from)
+    WHERE forked_from IS NOT NULL;
 CREATE INDEX dentry_gone ON dentry(layer) WHERE ino = 0;
 CREATE INDEX workspace_by_source ON workspace(forked_from) WHERE forked_from IS NOT NULL;
 

@@ -9,7 +9,7 @@ use super::apply::{DOOMED, FROZEN, LEFT, LIVE, int};
 use super::query::{bytes, unsigned};
 use super::{Catalog, CatalogError, Queries};
 use crate::change::{Name, Row};
-use crate::id::{Ino, LayerId, ObjectId};
+use crate::id::{Ino, LayerId, ObjectId, WorkspaceId};
 
 /// What a layer is to whoever gives space back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,9 +48,6 @@ pub(super) fn apply(connection: &Connection, row: &Row) -> rusqlite::Result<usiz
             }
             prepare("DELETE FROM base WHERE layer = ?1")?.execute([int(id.0)])?;
             prepare("DELETE FROM layer WHERE id = ?1")?.execute([int(id.0)])
-        }
-        Row::DetachLayer { id } => {
-            prepare("UPDATE layer SET parent = NULL WHERE id = ?1")?.execute([int(id.0)])
         }
         Row::MoveInode { ino, from, to } => {
             let key = params![int(ino.0), int(from.0), int(to.0)];
@@ -126,21 +123,22 @@ impl Catalog {
         })
     }
 
-    /// Whose the nearest layer above one is that belongs to another workspace: its name.
-    pub(crate) fn origin_workspace(&self, layer: LayerId) -> Result<Option<String>, CatalogError> {
-        let during = "looking for what a workspace was forked from";
-        let sql = "WITH RECURSIVE up(parent, workspace) AS (\
-                SELECT parent, workspace FROM layer WHERE id = ?1 \
-                UNION ALL SELECT a.parent, a.workspace FROM up JOIN layer a ON a.id = up.parent \
-                WHERE a.workspace IS (SELECT workspace FROM layer WHERE id = ?1) \
-                    OR up.workspace IS (SELECT workspace FROM layer WHERE id = ?1)) \
-            SELECT w.name FROM up JOIN workspace w ON w.id = up.workspace \
-            WHERE up.workspace IS NOT (SELECT workspace FROM layer WHERE id = ?1) \
-                AND w.deleted_at IS NULL LIMIT 1";
-        let found = self.collect(during, sql, [int(layer.0)], |row| {
+    /// The name of a workspace that was not deleted, by its number.
+    pub(crate) fn workspace_name(&self, id: WorkspaceId) -> Result<Option<String>, CatalogError> {
+        let during = "looking a workspace up";
+        let sql = "SELECT name FROM workspace WHERE id = ?1 AND deleted_at IS NULL";
+        let found = self.collect(during, sql, [int(id.0)], |row| {
             row.get(0).map_err(CatalogError::during(during))
         })?;
         Ok(found.into_iter().next())
+    }
+
+    /// Whether a layer is live, or frozen and a snapshot's or a base.
+    pub(crate) fn shows_what_it_did(&self, layer: LayerId) -> Result<bool, CatalogError> {
+        let sql = "SELECT 1 FROM layer WHERE id = ?1 AND state IN (?2, ?3)";
+        let key = params![int(layer.0), LIVE, FROZEN];
+        let found = self.collect("looking a layer up", sql, key, |_| Ok(()))?;
+        Ok(!found.is_empty())
     }
 
     /// As [`Queries::is_frozen`].

@@ -183,14 +183,19 @@ impl Store {
     ) -> Result<FileDiff, DiffError> {
         let pinned = self.core.catalog.pin()?;
         let mut contents = [None, None];
-        let mut held = Vec::new();
+        let (mut held, mut used) = (Vec::new(), Vec::new());
         for (side, contents) in [old, new].into_iter().zip(&mut contents) {
             let Some((ino, layer)) = side else {
                 continue;
             };
+            used.push(self.core.use_layer(layer));
             let Some(lineage) = self.core.layers.lineage(layer) else {
                 return Ok(FileDiff::Gone);
             };
+            // One that was deleted shows something else by now.
+            if !self.core.catalog.shows_what_it_did(layer)? {
+                return Ok(FileDiff::Gone);
+            }
             let Some((_, Some(row))) = pinned.queries().inode(ino, lineage)? else {
                 return Ok(FileDiff::Gone);
             };
@@ -214,7 +219,13 @@ impl Store {
             DiffSide::Base(name) => {
                 let info = self.workspace_record(name)?;
                 match info.forked_from {
-                    Some(id) => At::Snapshot(self.find_snapshot(id.as_str())?.layer, id),
+                    Some(id) => match self.find_snapshot(id.as_str()) {
+                        Err(FindError::NotFound { .. }) => {
+                            let workspace = name.clone();
+                            return Err(DiffError::NoBase { workspace });
+                        }
+                        found => At::Snapshot(found?.layer, id),
+                    },
                     None => At::Root(info.id, name.clone()),
                 }
             }

@@ -16,11 +16,11 @@ use thiserror::Error;
 use super::remains::Remains;
 use super::shape::{Chain, Shape};
 use super::{doomed, merge, prune};
-use crate::catalog::CatalogError;
+use crate::catalog::{CatalogError, FamilyRecord, LayerRow};
 use crate::change::{Change, Row};
 use crate::core::Core;
 use crate::dispatch::OpError;
-use crate::id::{LayerId, ObjectId};
+use crate::id::{Ino, LayerId, ObjectId};
 use crate::lock::{Mutex, MutexGuard, rank};
 
 /// Why not everything could be given back. What was, stays so, and the rest is found again.
@@ -67,6 +67,8 @@ pub(super) struct Steps<'a> {
     progress: Progress<'a>,
     /// Objects counted so far by one who only wants to know: then nothing is changed.
     counted: Option<HashSet<ObjectId>>,
+    /// Transactions so far.
+    applied: u64,
     /// What is to be removed from the disk: one sync of the log serves many.
     remains: Remains,
 }
@@ -80,6 +82,7 @@ impl<'a> Steps<'a> {
             report: CollectReport::default(),
             progress,
             counted: None,
+            applied: 0,
             remains: Remains::default(),
         }
     }
@@ -97,11 +100,11 @@ impl<'a> Steps<'a> {
 pub(crate) type Progress<'a> = &'a mut dyn FnMut(&CollectReport, Duration) -> ControlFlow<()>;
 
 impl Steps<'_> {
-    /// Removes what was gathered.
+    /// Removes what was gathered. What fails is gathered still.
     fn flush(&mut self, core: &Core) -> Result<(), CollectError> {
-        let remains = std::mem::take(&mut self.remains);
-        self.report.objects += remains.objects.len() as u64;
-        self.report.bytes += remains.remove(core)?;
+        let objects = self.remains.objects.len() as u64;
+        self.report.bytes += self.remains.remove(core)?;
+        self.report.objects += objects;
         Ok(())
     }
 
@@ -121,6 +124,7 @@ impl Steps<'_> {
             }
             None => {
                 core.catalog.apply(change)?;
+                self.applied += u64::from(!change.is_empty());
                 self.remains.append(remains);
                 if self.remains.len() >= GATHERED {
                     self.flush(core)?;
@@ -143,8 +147,18 @@ pub(crate) struct Collecting {
 }
 
 /// Layers that stay as they are, whatever their rows say. Asked for after those were read.
-pub(super) fn used(core: &Core) -> Result<HashSet<LayerId>, CatalogError> {
-    let mut used = core.uses.all();
+fn used(core: &Core, layers: &[FamilyRecord]) -> Result<HashSet<LayerId>, CatalogError> {
+    let given_up = |layer: &&FamilyRecord| matches!(layer.what, LayerRow::Left | LayerRow::Base);
+    let left = layers.iter().filter(given_up).map(|layer| layer.id);
+    let left: HashSet<LayerId> = left.collect();
+    also_used(core, core.uses.note_left(|layer| left.contains(layer)))
+}
+
+/// With those that landings need.
+pub(super) fn also_used(
+    core: &Core,
+    mut used: HashSet<LayerId>,
+) -> Result<HashSet<LayerId>, CatalogError> {
     used.extend(crate::land::host::layers_known(core)?);
     used.extend(core.catalog.landed_last()?);
     Ok(used)
@@ -160,6 +174,9 @@ pub(crate) fn collect(
     // They keep layers.
     crate::land::host::forget_unknown(core);
     let mut steps = Steps::new(progress);
+    // What an earlier attempt could not remove.
+    let doomed = core.catalog.doomed_objects()?.into_iter();
+    steps.remains.objects = doomed.map(|id| (Ino(0), id)).collect();
     let mut collected = Ok(true);
     while let Ok(true) = collected {
         collected = round(core, collecting, &mut steps);
@@ -178,8 +195,14 @@ fn round(
     collecting: &mut Collecting,
     steps: &mut Steps<'_>,
 ) -> Result<bool, CollectError> {
+    let applied = steps.applied;
+    // A layer that is frozen while this looks asks for another look.
+    core.collect.live_chains.store(true, Ordering::Release);
     let families = core.catalog.families()?;
-    let shape = Shape::of(&families, &used(core)?);
+    let shape = Shape::of(&families, &used(core, &families)?);
+    if !shape.chains.iter().any(|chain| chain.live) {
+        core.collect.live_chains.store(false, Ordering::Release);
+    }
     // One that is being taken in has to wait for that to stop.
     let (gone, _): (Vec<LayerId>, Vec<LayerId>) = shape
         .unreachable
@@ -199,11 +222,9 @@ fn round(
     let mut full = None;
     if let Some(last) = families.last() {
         for layer in doomed {
-            any |= if_it_fits(doomed::remove(core, layer, last, steps), &mut full)?;
+            any |= if_it_fits(doomed::remove(core, layer, last.id, steps), &mut full)?;
         }
     }
-    let live = shape.chains.iter().any(|chain| chain.live);
-    core.collect.live_chains.store(live, Ordering::Release);
     collecting
         .settled
         .retain(|chain| shape.chains.contains(chain));
@@ -220,8 +241,10 @@ fn round(
     }
     steps.flush(core)?;
     match full {
-        Some(error) if !any => Err(error),
-        _ => Ok(any),
+        // What was removed may have made room.
+        Some(_) if steps.applied > applied => Ok(true),
+        Some(error) => Err(error),
+        None => Ok(any),
     }
 }
 

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use super::collector::{CollectError, Steps};
 use super::remains::Remains;
 use crate::base::host_inode;
-use crate::catalog::FamilyRecord;
 use crate::change::{Change, Name, Row};
 use crate::core::Core;
 use crate::id::{Ino, LayerId};
@@ -20,7 +19,7 @@ const ROWS: usize = 256;
 pub(super) fn remove(
     core: &Core,
     layer: LayerId,
-    last: &FamilyRecord,
+    last: LayerId,
     steps: &mut Steps<'_>,
 ) -> Result<bool, CollectError> {
     let mut any = false;
@@ -96,11 +95,7 @@ pub(super) fn remove(
         steps.apply(core, &change, Remains::default())?;
         any = true;
     }
-    if last.id == layer {
-        if last.parent.is_some() {
-            let detach = Change::from(Row::DetachLayer { id: layer });
-            steps.apply(core, &detach, Remains::default())?;
-        }
+    if last == layer {
         return Ok(any);
     }
     let drop = Change::from(Row::DropLayer {

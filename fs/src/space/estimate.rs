@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
-use super::collector::{CollectError, Steps, used};
+use super::collector::{CollectError, Steps, also_used};
 use super::prune::prune;
 use super::remains::Remains;
 use super::shape::Shape;
@@ -19,15 +19,24 @@ const BATCH: usize = 256;
 /// several layers hide the same blocks may count them more than once.
 pub(crate) fn would_free(core: &Core, left: &HashSet<LayerId>) -> Result<u64, CollectError> {
     let mut families = core.catalog.families()?;
+    let used = also_used(core, core.uses.all())?;
+    // What goes in any case is not freed by this.
+    let anyway: HashSet<LayerId> = Shape::of(&families, &used)
+        .unreachable
+        .into_iter()
+        .collect();
     for layer in &mut families {
         if left.contains(&layer.id) {
             layer.what = LayerRow::Left;
         }
     }
-    let shape = Shape::of(&families, &used(core)?);
+    let shape = Shape::of(&families, &used);
     let mut go_on = |_: &_, _| ControlFlow::Continue(());
     let mut steps = Steps::dry(&mut go_on);
     for layer in shape.unreachable {
+        if anyway.contains(&layer) {
+            continue;
+        }
         whole(core, layer, &mut steps)?;
     }
     for chain in &shape.chains {

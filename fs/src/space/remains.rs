@@ -59,8 +59,9 @@ impl Remains {
         Ok(bytes)
     }
 
-    /// Removes it, once it is durable that nothing refers to it; returns how many bytes that freed.
-    pub(super) fn remove(self, core: &Core) -> Result<u64, OpError> {
+    /// Removes it, once it is durable that nothing refers to it; returns how many bytes that freed. What
+    /// could not be removed stays.
+    pub(super) fn remove(&mut self, core: &Core) -> Result<u64, OpError> {
         if self.len() == 0 {
             return Ok(0);
         }
@@ -69,25 +70,36 @@ impl Remains {
             core.sync_catalog()?;
         }
         let doomed: HashSet<ObjectId> = self.objects.iter().map(|&(_, id)| id).collect();
-        let blocks = self.blocks.into_iter();
-        for (id, blocks) in blocks.filter(|(id, _)| !doomed.contains(id)) {
-            let before = allocated(core, id);
-            punch(core, id, &blocks)?;
-            freed += before.saturating_sub(allocated(core, id));
+        while let Some((id, blocks)) = self.blocks.last() {
+            if !doomed.contains(id) {
+                let before = allocated(core, *id);
+                punch(core, *id, blocks)?;
+                freed += before.saturating_sub(allocated(core, *id));
+            }
+            self.blocks.pop();
         }
-        freed += self
+        let sizes: u64 = self
             .objects
             .iter()
             .map(|&(_, id)| allocated(core, id))
-            .sum::<u64>();
-        engine::remove(core, self.objects)?;
-        Ok(freed)
+            .sum();
+        engine::remove(core, self.objects.clone())?;
+        self.objects.clear();
+        Ok(freed + sizes)
     }
 }
 
 /// Bytes with data in blocks of an object.
 fn data_in(core: &Core, id: ObjectId, blocks: &Range<u64>) -> Result<u64, ContentsError> {
-    let read = core.objects.read(id)?;
+    let read = match core.objects.read(id) {
+        // Somebody removed it meanwhile.
+        Err(ContentsError::Object { source, .. })
+            if source.kind() == std::io::ErrorKind::NotFound =>
+        {
+            return Ok(0);
+        }
+        read => read?,
+    };
     let end = blocks.end.saturating_mul(BLOCK);
     let (mut at, mut bytes) = (blocks.start.saturating_mul(BLOCK), 0);
     while at < end {

@@ -133,6 +133,7 @@ impl Store {
             layer: live,
             created_at,
             forked_from: None,
+            origin: None,
         });
         // First, or somebody could find the workspace and not its layers.
         core.layers.add(layer, None).map_err(WorkspaceError::from)?;

@@ -229,6 +229,7 @@ impl Builder<'_> {
             layer,
             created_at: now_ns(),
             forked_from: None,
+            origin: None,
         });
         core.layers.add(layer, None)?;
         self.store.apply_new(&self.change, &self.name)?;

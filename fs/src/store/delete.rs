@@ -147,10 +147,10 @@ impl Store {
     /// nothing else shows. The cost is that of what stands directly on them, or of what they hold.
     ///
     /// # Errors
-    /// [`DeleteError`].
-    pub fn would_free(&self, snapshots: &[SnapshotInfo]) -> Result<u64, DeleteError> {
+    /// When the store cannot be read.
+    pub fn would_free(&self, snapshots: &[SnapshotInfo]) -> Result<u64, CollectError> {
         let layers = snapshots.iter().map(|info| info.layer).collect();
-        Ok(would_free(&self.core, &layers)?)
+        would_free(&self.core, &layers)
     }
 
     /// Has space given back in the background.

@@ -5,12 +5,12 @@ use std::time::Instant;
 
 use thiserror::Error;
 
-use super::types::{ForkSource, SnapshotOptions, WorkspaceInfo};
+use super::types::{ForkSource, SnapshotInfo, SnapshotOptions, WorkspaceInfo};
 use super::{FindError, SnapshotError, Store, WorkspaceError};
 use crate::catalog::CatalogError;
 use crate::change::{Change, Row};
 use crate::engine::now_ns;
-use crate::id::{LayerId, SnapshotId, WorkspaceName};
+use crate::id::WorkspaceName;
 
 /// Why a fork failed. No workspace was made.
 #[derive(Debug, Error)]
@@ -49,33 +49,25 @@ impl Store {
             }
             self.check_free(name)?;
         }
-        let (snapshot, parent) = match source {
+        let from = match source {
             ForkSource::Workspace(name) => {
                 let started = Instant::now();
-                let info = self.with_control(name, |record, control| {
+                self.with_control(name, |record, control| {
                     let options = SnapshotOptions::default();
                     self.snapshot_locked(record, control, &options, Some("fork"), started)
-                })?;
-                (info.id, info.layer)
+                })?
             }
-            ForkSource::Snapshot(id) => {
-                let info = self.find_snapshot(id.as_str())?;
-                (info.id, info.layer)
-            }
+            ForkSource::Snapshot(id) => self.find_snapshot(id.as_str())?,
         };
-        self.add_forks(&snapshot, parent, names)?;
+        self.add_forks(&from, names)?;
         names
             .iter()
             .map(|name| Ok(self.workspace(name.as_str())?))
             .collect()
     }
 
-    fn add_forks(
-        &self,
-        snapshot: &SnapshotId,
-        parent: LayerId,
-        names: &[WorkspaceName],
-    ) -> Result<(), ForkError> {
+    fn add_forks(&self, from: &SnapshotInfo, names: &[WorkspaceName]) -> Result<(), ForkError> {
+        let (snapshot, parent, origin) = (&from.id, from.layer, from.workspace_id);
         let core = &self.core;
         let created_at = now_ns();
         let mut change = Change::new();
@@ -94,6 +86,7 @@ impl Store {
                 layer,
                 created_at,
                 forked_from: Some(snapshot.clone()),
+                origin: Some(origin),
             });
             layers.push(layer);
         }

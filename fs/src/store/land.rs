@@ -97,10 +97,13 @@ impl Store {
             });
         };
         match self.find_snapshot(snapshot.as_str()) {
-            // Deleted: its layer, or what that was made on, still says whose it is.
+            // It was deleted; whose it was is known all the same.
             Err(FindError::NotFound { reference }) => {
-                let origin = self.core.catalog.origin_workspace(workspace.layer)?;
-                Ok(origin.ok_or(FindError::NotFound { reference })?)
+                let name = match workspace.origin {
+                    Some(origin) => self.core.catalog.workspace_name(origin)?,
+                    None => None,
+                };
+                Ok(name.ok_or(FindError::NotFound { reference })?)
             }
             found => Ok(found?.workspace),
         }
@@ -184,8 +187,16 @@ impl Landing<'_> {
     fn run(&self, control: &mut Control) -> Result<LandReport, LandError> {
         let store = self.store;
         let _held = store.hold_base(self.onto.layer)?;
-        let begun = self.begin()?;
-        let _used = store.core.use_layer(begun.base);
+        let mut begun = self.begin()?;
+        // Until it is what it was when it could not change any more.
+        let _used = loop {
+            let used = store.core.use_layer(begun.base);
+            let again = self.begin()?;
+            if again.base == begun.base {
+                break used;
+            }
+            begun = again;
+        };
         let mut left = TRIES;
         loop {
             left -= 1;

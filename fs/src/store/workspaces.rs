@@ -135,6 +135,7 @@ impl Store {
             layer,
             created_at: now,
             forked_from: None,
+            origin: None,
         });
         // First, or somebody could find the workspace and not its layer.
         core.layers.add(layer, None)?;

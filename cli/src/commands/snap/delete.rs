@@ -1,14 +1,13 @@
 //! `floe snap delete`.
 
 use clap::Args;
-use jiff::Timestamp;
 
+use super::matching::Matching;
 use super::title;
-use crate::commands::{Context, gc, label, labels};
+use crate::commands::{Context, gc};
 use crate::error::{ApiError, ErrorKind};
 use crate::output::{counted, printable, size};
 use crate::progress::ImportBar;
-use crate::time;
 use crate::wire::DeleteSnapshots;
 use crate::wire::space::DeletedSnapshot;
 
@@ -36,18 +35,8 @@ pub(crate) struct Delete {
     #[arg(value_name = "SNAP")]
     #[arg(conflicts_with_all = ["ws", "name", "labels", "older_than", "keep_last"])]
     snapshots: Vec<String>,
-    /// Those of this workspace
-    #[arg(long, value_name = "WS")]
-    ws: Option<String>,
-    /// Those of this name
-    #[arg(long)]
-    name: Option<String>,
-    /// Those with this label; repeated: with all of them
-    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
-    labels: Vec<(String, String)>,
-    /// Those taken longer ago than this: `7d`, `12h`, `1w 2d`
-    #[arg(long, value_name = "AGE", value_parser = time::long_ago)]
-    older_than: Option<Timestamp>,
+    #[command(flatten)]
+    matching: Matching,
     /// But for so many of the newest that match, of each workspace
     #[arg(long, value_name = "N")]
     keep_last: Option<usize>,
@@ -68,11 +57,7 @@ impl Delete {
     /// # Errors
     /// When a snapshot is not found: then none was deleted.
     pub(crate) fn run(&self, context: &Context) -> Result<(), ApiError> {
-        let filtered = self.ws.is_some()
-            || self.name.is_some()
-            || !self.labels.is_empty()
-            || self.older_than.is_some()
-            || self.keep_last.is_some();
+        let filtered = self.matching.says_anything() || self.keep_last.is_some();
         if self.snapshots.is_empty() && !filtered {
             let what = "which snapshots are to be deleted is not said";
             return Err(ApiError::new(ErrorKind::Usage, what)
@@ -98,10 +83,10 @@ impl Delete {
         }
         let request = DeleteSnapshots {
             snapshots,
-            workspace: self.ws.clone(),
-            name: self.name.clone(),
-            labels: labels(&self.labels)?,
-            before: self.older_than.map(|time| time.to_string()),
+            workspace: self.matching.ws.clone(),
+            name: self.matching.name.clone(),
+            labels: self.matching.labels()?,
+            before: self.matching.before(),
             keep_last: self.keep_last.unwrap_or(0),
             dry_run: self.dry_run,
             wait: self.wait,

@@ -3,8 +3,9 @@
 use clap::Args;
 use jiff::Timestamp;
 
+use super::matching::Matching;
 use super::title;
-use crate::commands::{Context, at_least_one, label, labels};
+use crate::commands::{Context, at_least_one};
 use crate::error::ApiError;
 use crate::output::{printable, shortened, table, width};
 use crate::time;
@@ -23,18 +24,8 @@ Examples:
   floe snap list --label commit=1f3c2aa
   floe snap list --quiet --name green      only ids")]
 pub(crate) struct List {
-    /// Only those of this workspace
-    #[arg(long, value_name = "WS")]
-    ws: Option<String>,
-    /// Only those of this name
-    #[arg(long)]
-    name: Option<String>,
-    /// Only those with this label; repeated: with all of them
-    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
-    labels: Vec<(String, String)>,
-    /// Only those taken longer ago than this: `7d`, `12h`, `1w 2d`
-    #[arg(long, value_name = "AGE", value_parser = time::long_ago)]
-    older_than: Option<Timestamp>,
+    #[command(flatten)]
+    matching: Matching,
     /// Only those taken since then
     #[arg(long, value_name = "AGE", value_parser = time::long_ago)]
     newer_than: Option<Timestamp>,
@@ -56,10 +47,10 @@ impl List {
     /// When the daemon cannot answer.
     pub(crate) fn run(&self, context: &Context) -> Result<(), ApiError> {
         let found = context.client()?.call(ListSnapshots {
-            workspace: self.ws.clone(),
-            name: self.name.clone(),
-            labels: labels(&self.labels)?,
-            before: self.older_than.map(|time| time.to_string()),
+            workspace: self.matching.ws.clone(),
+            name: self.matching.name.clone(),
+            labels: self.matching.labels()?,
+            before: self.matching.before(),
             since: self.newer_than.map(|time| time.to_string()),
             oldest_first: self.reverse,
             after: self.after.clone(),

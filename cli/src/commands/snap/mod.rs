@@ -4,6 +4,7 @@ pub(crate) mod delete;
 mod draw;
 mod graph;
 pub(crate) mod list;
+mod matching;
 #[cfg(test)]
 mod samples;
 pub(crate) mod show;

@@ -23,7 +23,10 @@ pub fn status(daemon: &Daemon, _: &Status) -> Result<DaemonStatus, ApiError> {
         .collect();
     let mounted = |(dir, target): (PathBuf, _)| {
         let (workspace, snapshot, read_only) = match target {
-            MountTarget::Workspace(id) => (names.get(&id).cloned(), None, false),
+            MountTarget::Workspace(id) => {
+                let name = names.get(&id).cloned();
+                (name.or_else(|| Some("(deleted)".to_owned())), None, false)
+            }
             MountTarget::Snapshot(id) => (None, Some(id.to_string()), true),
         };
         Mounted {
