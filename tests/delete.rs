@@ -507,6 +507,36 @@ fn a_later_landing_does_not_bring_back_what_was_removed_since() {
     store.check();
 }
 
+/// What somebody else landed is a beginning only as long as it is kept as it was.
+#[test]
+fn a_fork_of_what_landed_lands_what_it_removed() {
+    let (store, theirs, ours) = forked();
+    fs::write(ours.join("new"), "of w").unwrap();
+    let landed = store.json(["land", "w"])["source"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    store.ok(["fork", &landed, "x"]);
+    store.umount(&ours);
+    store.ok(["ws", "delete", "w"]);
+    store.ok(["snap", "delete", &landed, "--wait"]);
+    let fork = store.mount("x");
+    fs::remove_file(fork.join("new")).unwrap();
+    fs::write(fork.join("kept"), "1\n2\nthree\n").unwrap();
+    store.ok(["gc"]);
+    // Both have it, and it is not known any more that it came from there: so it is a conflict, or it
+    // goes. It is never passed over.
+    let answer = store.run(["land", "x", "--onto", "v", "--json"]);
+    let done = answer.json();
+    let about = |list: &str| {
+        let list = done[list].as_array().unwrap().iter();
+        list.filter(|one| one["path"] == "new").count()
+    };
+    assert_eq!(about("files") + about("conflicts"), 1, "{done:#}");
+    assert_eq!(theirs.join("new").exists(), about("conflicts") == 1);
+    store.check();
+}
+
 /// Names of workspaces are used again; what is kept of one is not counted for another.
 #[test]
 fn the_last_of_each_workspace_are_kept_whatever_it_was_called() {

@@ -13,17 +13,15 @@ pub(crate) struct LandedRecord {
     pub(crate) landed_in: LayerId,
 }
 
-/// The newest landing from each workspace that is there on each other that is.
+/// The newest landing from each workspace on each other.
 macro_rules! newest {
     () => {
-        "SELECT max(n.id) FROM event n JOIN workspace w ON w.id = n.workspace \
-         JOIN workspace o ON o.id = n.other \
-         WHERE n.kind = 'land' AND n.whole AND n.layer IS NOT NULL \
-         AND w.deleted_at IS NULL AND o.deleted_at IS NULL GROUP BY n.workspace, n.other"
+        "SELECT max(id) FROM event WHERE kind = 'land' AND whole AND layer IS NOT NULL \
+         GROUP BY workspace, other"
     };
 }
 
-/// The newest from one workspace on another, and those whose snapshot is still there.
+/// Those, and those whose snapshot is still there.
 const LANDED: &str = concat!(
     "SELECT e.source, e.layer FROM event e JOIN layer l ON l.id = e.source \
      WHERE e.kind = 'land' AND e.whole AND e.layer IS NOT NULL AND (l.state = 1 OR e.id IN (",
@@ -31,29 +29,32 @@ const LANDED: &str = concat!(
     "))"
 );
 
-/// States that a later landing begins from, also when they are no snapshots any more.
 const LANDED_LAST: &str = concat!(
-    "SELECT e.source FROM event e WHERE e.source IS NOT NULL AND e.id IN (",
+    "SELECT e.source, e.layer FROM event e JOIN layer l ON l.id = e.source WHERE e.id IN (",
     newest!(),
     ")"
 );
 
 impl Catalog {
-    /// Every state that landed whole and is still there as it was. Looks at all events of the store.
+    /// Every state that landed whole and is still there as it was: a later landing may begin from it.
+    /// Looks at all events of the store.
     pub(crate) fn landed(&self) -> Result<Vec<LandedRecord>, CatalogError> {
-        self.collect("reading landings", LANDED, [], |row| {
+        self.landings(LANDED)
+    }
+
+    /// The state that landed last from each workspace on each other. It is kept as it was as long as
+    /// anything comes from it, and anything else from what received it. Looks at all events of
+    /// the store.
+    pub(crate) fn landed_last(&self) -> Result<Vec<LandedRecord>, CatalogError> {
+        self.landings(LANDED_LAST)
+    }
+
+    fn landings(&self, sql: &str) -> Result<Vec<LandedRecord>, CatalogError> {
+        self.collect("reading landings", sql, [], |row| {
             Ok(LandedRecord {
                 source: LayerId(unsigned(row, 0)?),
                 landed_in: LayerId(unsigned(row, 1)?),
             })
-        })
-    }
-
-    /// Layers that a later landing from one workspace on another begins from. Looks at all events of
-    /// the store.
-    pub(crate) fn landed_last(&self) -> Result<Vec<LayerId>, CatalogError> {
-        self.collect("reading landings", LANDED_LAST, [], |row| {
-            Ok(LayerId(unsigned(row, 0)?))
         })
     }
 }

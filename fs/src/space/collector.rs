@@ -151,16 +151,32 @@ fn used(core: &Core, layers: &[FamilyRecord]) -> Result<HashSet<LayerId>, Catalo
     let given_up = |layer: &&FamilyRecord| matches!(layer.what, LayerRow::Left | LayerRow::Base);
     let left = layers.iter().filter(given_up).map(|layer| layer.id);
     let left: HashSet<LayerId> = left.collect();
-    also_used(core, core.uses.note_left(|layer| left.contains(layer)))
+    also_used(
+        core,
+        layers,
+        core.uses.note_left(|layer| left.contains(layer)),
+    )
 }
 
 /// With those that landings need.
 pub(super) fn also_used(
     core: &Core,
+    layers: &[FamilyRecord],
     mut used: HashSet<LayerId>,
 ) -> Result<HashSet<LayerId>, CatalogError> {
     used.extend(crate::land::host::layers_known(core)?);
-    used.extend(core.catalog.landed_last()?);
+    let shown = |layer: &&FamilyRecord| matches!(layer.what, LayerRow::Live | LayerRow::Frozen);
+    let lineages: Vec<_> = layers
+        .iter()
+        .filter(shown)
+        .filter_map(|layer| core.layers.lineage(layer.id))
+        .collect();
+    let comes_from = |layer| lineages.iter().any(|lineage| lineage.contains(layer));
+    for last in core.catalog.landed_last()? {
+        if comes_from(last.source) && comes_from(last.landed_in) {
+            used.insert(last.source);
+        }
+    }
     Ok(used)
 }
 

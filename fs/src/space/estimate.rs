@@ -19,7 +19,7 @@ const BATCH: usize = 256;
 /// several layers hide the same blocks may count them more than once.
 pub(crate) fn would_free(core: &Core, left: &HashSet<LayerId>) -> Result<u64, CollectError> {
     let mut families = core.catalog.families()?;
-    let used = also_used(core, core.uses.all())?;
+    let used = also_used(core, &families, core.uses.all())?;
     // What goes in any case is not freed by this.
     let anyway: HashSet<LayerId> = Shape::of(&families, &used)
         .unreachable
@@ -30,6 +30,7 @@ pub(crate) fn would_free(core: &Core, left: &HashSet<LayerId>) -> Result<u64, Co
             layer.what = LayerRow::Left;
         }
     }
+    let used = also_used(core, &families, core.uses.all())?;
     let shape = Shape::of(&families, &used);
     let mut go_on = |_: &_, _| ControlFlow::Continue(());
     let mut steps = Steps::dry(&mut go_on);
