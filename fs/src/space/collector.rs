@@ -165,6 +165,10 @@ pub(super) fn also_used(
     mut used: HashSet<LayerId>,
 ) -> Result<HashSet<LayerId>, CatalogError> {
     used.extend(crate::land::host::layers_known(core)?);
+    let landed = core.catalog.landed_last()?;
+    if landed.is_empty() {
+        return Ok(used);
+    }
     let shown = |layer: &&FamilyRecord| matches!(layer.what, LayerRow::Live | LayerRow::Frozen);
     let lineages: Vec<_> = layers
         .iter()
@@ -172,7 +176,7 @@ pub(super) fn also_used(
         .filter_map(|layer| core.layers.lineage(layer.id))
         .collect();
     let comes_from = |layer| lineages.iter().any(|lineage| lineage.contains(layer));
-    for last in core.catalog.landed_last()? {
+    for last in landed {
         if comes_from(last.source) && comes_from(last.landed_in) {
             used.insert(last.source);
         }
@@ -241,9 +245,8 @@ fn round(
             any |= if_it_fits(doomed::remove(core, layer, last.id, steps), &mut full)?;
         }
     }
-    collecting
-        .settled
-        .retain(|chain| shape.chains.contains(chain));
+    let chains: HashSet<&Chain> = shape.chains.iter().collect();
+    collecting.settled.retain(|chain| chains.contains(chain));
     for chain in &shape.chains {
         if collecting.settled.contains(chain) {
             continue;

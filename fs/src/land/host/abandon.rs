@@ -46,9 +46,7 @@ fn put_back(part: &Part) -> Result<Vec<Landed>, HostLandError> {
     let set = set.filter_map(|meta| Some((&meta.from, meta.is?)));
     let mut landed = Vec::new();
     for (path, was) in taken.chain(swapped).chain(set) {
-        let found = root
-            .look(&path.0)
-            .map_err(HostLandError::step("look at", &root.path, &path.0))?;
+        let found = root.find(&path.0)?;
         if let Some(found) = found.filter(|found| was.is_unchanged(found)) {
             landed.push(Landed {
                 path: path.clone(),
@@ -146,12 +144,7 @@ fn tell_saved(
 pub(super) fn missing(plan: &Plan) -> Result<Vec<&Part>, HostLandError> {
     let mut missing = Vec::new();
     for part in &plan.parts {
-        let (root, name) = (part.open()?, part.staging.as_bytes());
-        let found = root.look(name);
-        if found
-            .map_err(HostLandError::step("look at", &root.path, name))?
-            .is_none()
-        {
+        if part.open()?.find(part.staging.as_bytes())?.is_none() {
             missing.push(part);
         }
     }

@@ -94,7 +94,7 @@ impl Steps<'_> {
         // What was moved goes back with what others did to it; what is new is theirs then.
         let is_new = put.from.starts_with('n');
         if self.staged(&put.from)?.is_none() {
-            let found = self.root.look(path).map_err(self.failed("look at", path))?;
+            let found = self.root.find(path)?;
             let Some(found) = found.filter(|found| put.is.is_some_and(|is| is.is_same(found)))
             else {
                 return Ok(None);
@@ -135,7 +135,7 @@ impl Steps<'_> {
             exchange(self.staging, with, &entry.dir, entry.name)
         };
         if !self.is_new(&swap.with, swap.is.as_ref())? {
-            let found = self.root.look(path).map_err(self.failed("look at", path))?;
+            let found = self.root.find(path)?;
             if !found.is_some_and(|found| is_as_put(swap.is.as_ref(), &found)) {
                 return self.put_back(path, &swap.with, Ours::Modified);
             }

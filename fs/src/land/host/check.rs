@@ -50,12 +50,6 @@ impl Check<'_> {
         }
     }
 
-    fn look(&self, path: &[u8]) -> Result<Option<Guard>, HostLandError> {
-        self.root
-            .look(path)
-            .map_err(HostLandError::step("look at", &self.root.path, path))
-    }
-
     fn takes(
         &self,
         steps: &mut Steps,
@@ -69,7 +63,7 @@ impl Check<'_> {
             } else {
                 Ours::Deleted
             };
-            match self.look(path)? {
+            match self.root.find(path)? {
                 // Somebody else removed it as well.
                 None if !take.stays => continue,
                 None => conflicts.push(self.conflict(path, ours, Theirs::Absent)),
@@ -124,7 +118,7 @@ impl Check<'_> {
         let mut kept = Vec::new();
         for swap in std::mem::take(&mut steps.swaps) {
             let path = &swap.path.0;
-            match self.look(path)? {
+            match self.root.find(path)? {
                 None => conflicts.push(self.conflict(path, Ours::Modified, Theirs::Absent)),
                 Some(found) if self.is_untouched(steps, path, &swap.was, &found)? => {
                     if swap.was.is_directory() && self.has_others(steps, path)? {
@@ -163,7 +157,7 @@ impl Check<'_> {
             {
                 if !self.leads_somewhere(&place)? {
                     conflicts.push(self.conflict(path, ours, Theirs::Absent));
-                } else if let Some(found) = self.look(&place)? {
+                } else if let Some(found) = self.root.find(&place)? {
                     if put.is.is_none() && self.is_wanted(steps, path, &place, &found)? {
                         steps.not_new(path, found);
                         continue;
@@ -199,7 +193,7 @@ impl Check<'_> {
                 }
                 continue;
             };
-            match self.look(&meta.from.0)? {
+            match self.root.find(&meta.from.0)? {
                 None => conflicts.push(self.conflict(&path, Ours::Metadata, Theirs::Absent)),
                 Some(found) => {
                     let present = self.meta(&meta.from.0)?;

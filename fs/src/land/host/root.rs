@@ -13,6 +13,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use super::HostLandError;
 use super::guard::Guard;
 
 /// Longest path handed to one system call.
@@ -92,6 +93,12 @@ impl Root {
             Err(errno) if is_absent(errno) => Ok(None),
             other => Ok(other?),
         }
+    }
+
+    /// As [`Root::look`], with an error that says where.
+    pub(super) fn find(&self, path: &[u8]) -> Result<Option<Guard>, HostLandError> {
+        self.look(path)
+            .map_err(HostLandError::step("look at", &self.path, path))
     }
 
     /// The names in a directory.

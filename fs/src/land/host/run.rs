@@ -400,9 +400,7 @@ fn note_present(root: &Root, part: &mut Part) -> Result<(), HostLandError> {
         .map(|meta| (meta.path.clone(), meta.after.clone()))
         .collect();
     let note = |path: &Bytes, is: &mut Option<Guard>| {
-        let found = root
-            .look(&path.0)
-            .map_err(HostLandError::step("look at", &root.path, &path.0))?;
+        let found = root.find(&path.0)?;
         if let (Some(was), Some(found)) = (*is, found) {
             let expected = metas.get(path).map_or(was, |meta| meta.dated(was));
             if expected.is_unchanged(&found) {
