@@ -195,10 +195,16 @@ fn apply_contents_row(connection: &Connection, row: &Row) -> rusqlite::Result<()
             prepare("DELETE FROM extent WHERE ino = ?1 AND layer = ?2")?
                 .execute(params![int(ino.0), int(layer.0)])
         }
-        Row::AddObject { id, ino, layer } => prepare("INSERT INTO object VALUES (?1,?2,?3)")?
-            .execute(params![int(id.0), int(ino.0), int(layer.0)]),
+        Row::AddObject { id, ino, layer } => {
+            prepare("INSERT INTO object (id, ino, layer) VALUES (?1,?2,?3)")?.execute(params![
+                int(id.0),
+                int(ino.0),
+                int(layer.0)
+            ])
+        }
         Row::DoomObject { id } => {
             prepare("DELETE FROM object WHERE id = ?1")?.execute([int(id.0)])?;
+            prepare("DELETE FROM checksum WHERE object = ?1")?.execute([int(id.0)])?;
             prepare("INSERT OR IGNORE INTO doomed_object VALUES (?1)")?.execute([int(id.0)])
         }
         Row::ForgetDoomed { id } => {
@@ -243,7 +249,11 @@ fn apply_store_row(connection: &Connection, row: &Row) -> rusqlite::Result<usize
             created_at,
             forked_from,
             origin,
-        } => prepare("INSERT INTO workspace VALUES (?1,?2,?3,?4,NULL,?5,?6)")?.execute(params![
+        } => prepare(
+            "INSERT INTO workspace (id, name, layer, created_at, forked_from, origin) \
+             VALUES (?1,?2,?3,?4,?5,?6)",
+        )?
+        .execute(params![
             int(id.0),
             name,
             int(layer.0),
@@ -466,7 +476,10 @@ fn reserve(connection: &Connection, key: &str, below: u64) -> rusqlite::Result<u
 
 fn add_snapshot(connection: &Connection, row: &SnapshotRow) -> rusqlite::Result<usize> {
     connection
-        .prepare_cached("INSERT INTO snapshot VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9)")?
+        .prepare_cached(
+            "INSERT INTO snapshot (workspace, layer, id, name, message, automatic, created_at, \
+             elapsed_us, durable) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9)",
+        )?
         .execute(params![
             int(row.workspace.0),
             int(row.layer.0),

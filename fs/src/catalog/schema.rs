@@ -182,7 +182,8 @@ CREATE INDEX snapshot_by_time ON snapshot(created_at);
 ";
 
 /// Directories of the host under a base layer; where an inode has names, so that a difference is
-/// found from what changed; what happened to a workspace; changes to directories of the host.
+/// found from what changed; what happened to a workspace; changes to directories of the host; hashes of
+/// contents; how long snapshots are kept; how much a workspace may hold.
 const V3: &str = "
 CREATE INDEX dentry_by_ino ON dentry(ino) WHERE ino <> 0;
 ALTER TABLE workspace ADD COLUMN origin INTEGER;
@@ -240,6 +241,34 @@ CREATE TABLE landing (
     state     INTEGER NOT NULL,
     plan      TEXT NOT NULL
 ) STRICT;
+
+ALTER TABLE object ADD COLUMN hashed INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX object_unhashed ON object(id) WHERE hashed = 0;
+CREATE TABLE checksum (
+    object INTEGER PRIMARY KEY,
+    digest INTEGER NOT NULL,
+    blocks BLOB NOT NULL
+) STRICT;
+CREATE INDEX checksum_by_digest ON checksum(digest);
+CREATE TABLE damaged (
+    object INTEGER NOT NULL,
+    block  INTEGER NOT NULL,
+    PRIMARY KEY (object, block)
+) STRICT, WITHOUT ROWID;
+
+ALTER TABLE snapshot ADD COLUMN expires_at INTEGER;
+ALTER TABLE snapshot ADD COLUMN protected INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX snapshot_expiring ON snapshot(expires_at) WHERE expires_at IS NOT NULL;
+CREATE TABLE retention (
+    workspace   INTEGER NOT NULL,
+    automatic   INTEGER NOT NULL,
+    keep_last   INTEGER,
+    keep_within INTEGER,
+    PRIMARY KEY (workspace, automatic)
+) STRICT, WITHOUT ROWID;
+
+ALTER TABLE workspace ADD COLUMN quota_bytes INTEGER;
+ALTER TABLE workspace ADD COLUMN quota_inodes INTEGER;
 ";
 
 /// Brings an open catalog from `from` to [`FORMAT`] in one transaction.

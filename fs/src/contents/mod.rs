@@ -6,6 +6,7 @@
 //! object for it. Invariant: only the object of the live layer is ever written, and only inside
 //! the blocks the live layer has claimed or is about to claim.
 
+mod checksum;
 mod copy;
 mod dirty;
 mod extents;
@@ -17,6 +18,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+pub(crate) use checksum::{Checksum, hash_block};
 pub(crate) use copy::{CopyError, FileCopy, copy_file};
 pub(crate) use extents::ExtentMap;
 pub(crate) use file::{FileIo, FileIoError, Source};
