@@ -17,6 +17,7 @@ pub mod output;
 pub mod progress;
 pub mod store_dir;
 pub mod time;
+pub mod units;
 pub mod wire;
 
 use std::ffi::OsString;

@@ -344,6 +344,14 @@ pub enum Row {
     RenameWorkspace { id: WorkspaceId, name: String },
     /// Deletes a workspace, with its remembered mounts; its snapshots keep its name.
     DeleteWorkspace { id: WorkspaceId, deleted_at: i64 },
+    /// Says how much a workspace may hold.
+    SetQuota {
+        workspace: WorkspaceId,
+        bytes: Option<u64>,
+        inodes: Option<u64>,
+    },
+    /// Says how many bytes of the disk have to stay free.
+    SetMinFree { bytes: Option<u64> },
     /// Adds a snapshot.
     AddSnapshot(Box<SnapshotRow>),
     /// Corrects how long a snapshot took, known only after its commit.

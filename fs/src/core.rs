@@ -19,7 +19,7 @@ use crate::engine::View;
 use crate::id::{Ino, LayerId, ObjectId};
 use crate::layers::SharedLayers;
 use crate::lock::{Mutex, RwLock, rank};
-use crate::space::{Collecting, Signal, Use, Uses};
+use crate::space::{Collecting, Room, Signal, Use, Uses};
 
 /// Inode numbers reserved with one write to the catalog.
 const INO_BATCH: u64 = 1 << 16;
@@ -63,6 +63,8 @@ pub(crate) struct Core {
     pub(crate) elapsed: Elapsed,
     /// Held by a landing in directories of the host.
     pub(crate) landing: Mutex<{ rank::LANDING }, ()>,
+    /// What may still be added to the disk.
+    pub(crate) room: Room,
     /// Layers in use that the catalog does not name.
     pub(crate) uses: Arc<Uses>,
     /// Wakes whoever gives space back.

@@ -52,7 +52,7 @@ pub use contents::ContentsError;
 pub use diff::{
     DiffEntry, DiffError, DiffOptions, DiffSide, FileChange, FileDiff, FileVersion, TEXT_MAX,
 };
-pub use engine::{Attachment, FreezeError, View, ViewTarget};
+pub use engine::{Attachment, FreezeError, Quota, View, ViewTarget};
 pub use land::host::{
     Guard, HostChange, HostConflict, HostLandError, HostLandOptions, HostLanded, HostPart,
     HostPlan, HostReport, Meta, NewKind, NewThing, Ours, Source, Theirs,

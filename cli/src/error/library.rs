@@ -154,6 +154,9 @@ impl From<SnapshotError> for ApiError {
             } => Self::from_error(ErrorKind::Conflict, &error).hint(format!(
                 "look at it with `floe snap show {workspace}/{name}`"
             )),
+            SnapshotError::Room { .. } => Self::from_error(ErrorKind::Failed, &error).hint(
+                "delete what is not needed any more (`floe snap delete`, `floe ws delete`), then `floe gc`",
+            ),
             SnapshotError::Freeze { .. } | SnapshotError::Random(_) | SnapshotError::Catalog(_) => {
                 Self::from_error(ErrorKind::Failed, &error)
             }

@@ -180,6 +180,20 @@ requests! {
         to: String,
     }
 
+    /// Says how much a workspace may hold; what is neither given nor lifted stays.
+    SetQuota -> Workspace {
+        /// Its name.
+        name: String,
+        /// At most so many bytes.
+        bytes: Option<u64>,
+        /// Any number of bytes.
+        any_bytes: bool,
+        /// At most so many inodes.
+        inodes: Option<u64>,
+        /// Any number of inodes.
+        any_inodes: bool,
+    }
+
     /// Removes a workspace; its snapshots stay.
     DeleteWorkspace -> Deleted {
         /// Its name.

@@ -25,6 +25,15 @@ pub struct Workspace {
     pub mounts: Vec<WirePath>,
     /// Bytes its files take up as seen in it, shared or not.
     pub bytes: u64,
+    /// Files of any kind seen in it.
+    #[serde(default)]
+    pub inodes: u64,
+    /// How many bytes it may hold.
+    #[serde(default)]
+    pub quota_bytes: Option<u64>,
+    /// How many inodes it may hold.
+    #[serde(default)]
+    pub quota_inodes: Option<u64>,
     /// When it was made.
     pub created_at: String,
     /// The snapshot it was forked from.
@@ -108,6 +117,9 @@ impl Workspace {
             snapshot_count: info.snapshot_count,
             mounts,
             bytes: info.bytes,
+            inodes: info.inodes,
+            quota_bytes: info.quota.bytes,
+            quota_inodes: info.quota.inodes,
             created_at: info.created_at,
             forked_from: info.forked_from.map(|id| id.to_string()),
             parent: info.parent.map(|id| id.to_string()),

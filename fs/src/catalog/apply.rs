@@ -250,8 +250,10 @@ fn apply_store_row(connection: &Connection, row: &Row) -> rusqlite::Result<usize
             forked_from,
             origin,
         } => prepare(
-            "INSERT INTO workspace (id, name, layer, created_at, forked_from, origin) \
-             VALUES (?1,?2,?3,?4,?5,?6)",
+            "INSERT INTO workspace (id, name, layer, created_at, forked_from, origin, \
+             quota_bytes, quota_inodes) VALUES (?1,?2,?3,?4,?5,?6, \
+             (SELECT quota_bytes FROM workspace WHERE id = ?6), \
+             (SELECT quota_inodes FROM workspace WHERE id = ?6))",
         )?
         .execute(params![
             int(id.0),

@@ -7,6 +7,7 @@ use rusqlite::{Connection, OptionalExtension, Row as SqlRow, params_from_iter};
 use super::apply::{LIVE, int};
 use super::query::{damaged, unsigned};
 use super::{Catalog, CatalogError};
+use crate::engine::Quota;
 use crate::id::{LayerId, ObjectId, SnapshotId, WorkspaceId};
 
 /// A row of `layer`.
@@ -29,6 +30,8 @@ pub(crate) struct WorkspaceRecord {
     pub(crate) parent: Option<SnapshotId>,
     /// The workspace that it was forked from.
     pub(crate) origin: Option<WorkspaceId>,
+    pub(crate) inodes: u64,
+    pub(crate) quota: Quota,
 }
 
 /// A row of `snapshot` with what belongs to it.
@@ -133,7 +136,7 @@ macro_rules! workspaces {
         concat!(
             "SELECT w.id, w.name, w.layer, w.created_at, w.forked_from, l.bytes, ",
             parent_snapshot!(),
-            ", w.origin FROM workspace w JOIN layer l ON l.id = w.layer WHERE w.deleted_at IS NULL"
+            ", w.origin, l.inodes, w.quota_bytes, w.quota_inodes FROM workspace w JOIN layer l ON l.id = w.layer WHERE w.deleted_at IS NULL"
         )
     };
 }
@@ -433,6 +436,10 @@ fn workspace_record(row: &SqlRow<'_>) -> Result<WorkspaceRecord, CatalogError> {
         let id: Option<String> = row.get(at).map_err(CatalogError::during(during))?;
         Ok::<_, CatalogError>(id.and_then(|id| SnapshotId::parse(&id)))
     };
+    let limit = |at| {
+        let limit: Option<i64> = row.get(at).map_err(CatalogError::during(during))?;
+        Ok::<_, CatalogError>(limit.map(i64::unsigned_abs))
+    };
     let origin: Option<i64> = row.get(7).map_err(CatalogError::during(during))?;
     Ok(WorkspaceRecord {
         id: WorkspaceId(unsigned(row, 0)?),
@@ -443,6 +450,11 @@ fn workspace_record(row: &SqlRow<'_>) -> Result<WorkspaceRecord, CatalogError> {
         bytes: unsigned(row, 5)?,
         parent: snapshot(6)?,
         origin: origin.map(|id| WorkspaceId(id.unsigned_abs())),
+        inodes: unsigned(row, 8)?,
+        quota: Quota {
+            bytes: limit(9)?,
+            inodes: limit(10)?,
+        },
     })
 }
 

@@ -156,6 +156,8 @@ pub(super) fn only_removes(change: &Change) -> bool {
             | Row::SetHostChanged { .. }
             | Row::PutXattr { value: None, .. }
             | Row::AddUsage { .. }
+            | Row::SetQuota { .. }
+            | Row::SetMinFree { .. }
             | Row::ReserveInos { .. }
             | Row::ReserveObjects { .. }
             | Row::SetElapsed { .. } => {}

@@ -9,6 +9,7 @@ use super::apply::{DOOMED, FROZEN, LEFT, LIVE, int};
 use super::query::{bytes, unsigned};
 use super::{Catalog, CatalogError, Queries};
 use crate::change::{Name, Row};
+use crate::engine::Quota;
 use crate::id::{Ino, LayerId, ObjectId, WorkspaceId};
 
 /// What a layer is to whoever gives space back.
@@ -74,6 +75,18 @@ pub(super) fn apply(connection: &Connection, row: &Row) -> rusqlite::Result<usiz
             prepare("DELETE FROM xattr WHERE ino = ?1 AND name = ?2 AND layer = ?3")?
                 .execute(params![int(ino.0), &name[..], int(layer.0)])
         }
+        Row::SetQuota {
+            workspace,
+            bytes,
+            inodes,
+        } => prepare("UPDATE workspace SET quota_bytes = ?2, quota_inodes = ?3 WHERE id = ?1")?
+            .execute(params![int(workspace.0), bytes.map(int), inodes.map(int)]),
+        Row::SetMinFree { bytes: Some(bytes) } => {
+            prepare("INSERT OR REPLACE INTO meta VALUES ('min_free', ?1)")?.execute([int(*bytes)])
+        }
+        Row::SetMinFree { bytes: None } => {
+            prepare("DELETE FROM meta WHERE key = 'min_free'")?.execute([])
+        }
         Row::DropSnapshot { id } => {
             prepare("DELETE FROM snapshot WHERE id = ?1")?.execute([id.as_str()])
         }
@@ -121,6 +134,42 @@ impl Catalog {
             let name = row.get(1).map_err(CatalogError::during(during))?;
             Ok((LayerId(unsigned(row, 0)?), name))
         })
+    }
+
+    /// Bytes and inodes visible in a layer.
+    pub(crate) fn totals(&self, layer: LayerId) -> Result<(i64, i64), CatalogError> {
+        let during = "reading a layer's totals";
+        let sql = "SELECT bytes, inodes FROM layer WHERE id = ?1";
+        let found = self.collect(during, sql, [int(layer.0)], |row| {
+            let column = |at| row.get(at).map_err(CatalogError::during(during));
+            Ok((column(0)?, column(1)?))
+        })?;
+        Ok(found.into_iter().next().unwrap_or_default())
+    }
+
+    /// How much a workspace may hold.
+    pub(crate) fn quota(&self, id: WorkspaceId) -> Result<Quota, CatalogError> {
+        let during = "reading a quota";
+        let sql = "SELECT quota_bytes, quota_inodes FROM workspace WHERE id = ?1";
+        let found = self.collect(during, sql, [int(id.0)], |row| {
+            let column = |at| -> Result<Option<u64>, CatalogError> {
+                let limit: Option<i64> = row.get(at).map_err(CatalogError::during(during))?;
+                Ok(limit.map(i64::unsigned_abs))
+            };
+            Ok(Quota {
+                bytes: column(0)?,
+                inodes: column(1)?,
+            })
+        })?;
+        Ok(found.into_iter().next().unwrap_or_default())
+    }
+
+    /// Bytes of the disk that have to stay free, if somebody said so.
+    pub(crate) fn min_free(&self) -> Result<Option<u64>, CatalogError> {
+        let during = "reading a setting";
+        let sql = "SELECT value FROM meta WHERE key = 'min_free'";
+        let found = self.collect(during, sql, [], |row| unsigned(row, 0))?;
+        Ok(found.into_iter().next())
     }
 
     /// The name of a workspace that was not deleted, by its number.

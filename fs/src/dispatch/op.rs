@@ -72,6 +72,24 @@ pub enum OpError {
     /// Extended attributes are too large together.
     #[error("extended attributes of inode {0} are too large")]
     XattrNoSpace(Ino),
+    /// The workspace may not hold that much.
+    #[error("the quota of the workspace is used up: {used} of {limit} {what}")]
+    Quota {
+        /// What is limited: `bytes` or `inodes`.
+        what: &'static str,
+        /// What it holds.
+        used: u64,
+        /// What it may.
+        limit: u64,
+    },
+    /// The disk has less free space than has to stay free.
+    #[error("the disk is full: {free} bytes are free, of which {min_free} have to stay free")]
+    NoSpace {
+        /// Bytes free.
+        free: u64,
+        /// Bytes that have to stay free.
+        min_free: u64,
+    },
     /// The view is a frozen snapshot.
     #[error("read-only: this is a snapshot")]
     ReadOnly,

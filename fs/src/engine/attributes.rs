@@ -99,15 +99,29 @@ impl View {
                 source: errno.into(),
             })
         })?;
-        Ok(StatFs {
-            block_size: u32::try_from(stat.f_frsize).unwrap_or(4096),
+        let left = self.core.room.left()?;
+        let block = stat.f_frsize.max(1);
+        let kept = left.min_free.div_ceil(block);
+        let mut figures = StatFs {
+            block_size: u32::try_from(block).unwrap_or(4096),
             blocks: stat.f_blocks,
-            blocks_free: stat.f_bfree,
-            blocks_available: stat.f_bavail,
+            blocks_free: stat.f_bfree.saturating_sub(kept),
+            blocks_available: stat.f_bavail.saturating_sub(kept),
             files: stat.f_files,
             files_free: stat.f_ffree,
             name_max: 255,
-        })
+        };
+        if let Some((limit, used)) = self.usage.bytes() {
+            let free = limit.saturating_sub(used) / block;
+            figures.blocks_free = figures.blocks_free.min(free);
+            figures.blocks_available = figures.blocks_available.min(free);
+            figures.blocks = used.div_ceil(block) + figures.blocks_free;
+        }
+        if let Some((limit, used)) = self.usage.inodes() {
+            figures.files_free = limit.saturating_sub(used);
+            figures.files = used + figures.files_free;
+        }
+        Ok(figures)
     }
 }
 

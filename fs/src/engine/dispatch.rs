@@ -41,7 +41,7 @@ impl Dispatch for View {
     }
 
     fn setattr(&self, caller: Caller, ino: Ino, set: SetAttr) -> Result<Attr, OpError> {
-        self.do_setattr(caller, ino, set)
+        self.with_room(|| self.do_setattr(caller, ino, set))
     }
 
     fn readlink(&self, ino: Ino) -> Result<Vec<u8>, OpError> {
@@ -55,7 +55,7 @@ impl Dispatch for View {
         name: &[u8],
         node: NewNode<'_>,
     ) -> Result<Entry, OpError> {
-        self.do_make(caller, parent, name, node)
+        self.with_room(|| self.do_make(caller, parent, name, node))
     }
 
     fn create(
@@ -66,7 +66,7 @@ impl Dispatch for View {
         node: NewNode<'_>,
         mode: OpenMode,
     ) -> Result<Entry, OpError> {
-        let entry = self.do_make(caller, parent, name, node)?;
+        let entry = self.with_room(|| self.do_make(caller, parent, name, node))?;
         self.kernel.opened(entry.ino, mode);
         Ok(entry)
     }
@@ -128,7 +128,7 @@ impl Dispatch for View {
     }
 
     fn write(&self, ino: Ino, write: Write<'_>) -> Result<(), OpError> {
-        self.do_write(ino, write)
+        self.with_room(|| self.do_write(ino, write))
     }
 
     fn fsync(&self, ino: Ino) -> Result<(), OpError> {
@@ -147,7 +147,7 @@ impl Dispatch for View {
         offset: u64,
         len: u64,
     ) -> Result<(), OpError> {
-        self.do_fallocate(caller, ino, mode, offset, len)
+        self.with_room(|| self.do_fallocate(caller, ino, mode, offset, len))
     }
 
     fn seek(&self, ino: Ino, offset: u64, hole: bool) -> Result<u64, OpError> {
@@ -161,7 +161,7 @@ impl Dispatch for View {
         to: (Ino, u64),
         len: u64,
     ) -> Result<u64, OpError> {
-        self.do_copy_range(caller, from, to, len)
+        self.with_room(|| self.do_copy_range(caller, from, to, len))
     }
 
     fn readdir(

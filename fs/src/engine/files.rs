@@ -152,6 +152,7 @@ impl View {
             mutation.kill_set_id(&node, &mut state, &mut row, &mut change)?;
         }
         let new_size = row.attr.size.max(end);
+        mutation.room_to_write(&state, &row, offset..end)?;
         let written = match &state.contents {
             Some(Contents::Extents(_)) | None => {
                 mutation.extents(&node, &mut state, &mut row, &mut change, |io| {
@@ -218,12 +219,14 @@ impl View {
             if zeroes && !zeroed.is_empty() {
                 mutation.zero(&node, &mut state, &mut row, zeroed.clone(), &mut change)?;
             }
+            let reserves = matches!(mode, Fallocate::Allocate | Fallocate::AllocateKeepSize);
+            if reserves && matches!(state.contents, Some(Contents::Extents(_))) {
+                mutation.room_to_write(&state, &row, offset..end)?;
+            }
             if grows {
                 mutation.resize(&node, &mut state, &mut row, end, &mut change)?;
             }
-            if matches!(mode, Fallocate::Allocate | Fallocate::AllocateKeepSize)
-                && matches!(state.contents, Some(Contents::Extents(_)))
-            {
+            if reserves && matches!(state.contents, Some(Contents::Extents(_))) {
                 let range = offset..end;
                 mutation.extents(&node, &mut state, &mut row, &mut change, |io| {
                     io.reserve(&range)
@@ -427,9 +430,11 @@ impl Mutation<'_> {
             // All zeros so far, and still: nothing has to be stored.
             Some(Contents::Empty) => {}
             _ if size <= INLINE_MAX => {
+                self.room_to_write(state, row, old.min(size)..size)?;
                 self.edit_inline(node, state, row, size, change, |_| {})?;
             }
             _ => {
+                self.room_to_write(state, row, old..INLINE_MAX + 1)?;
                 self.promote(node, state, row, change)?;
                 self.extents(node, state, row, change, |io| io.grow(size))?;
             }

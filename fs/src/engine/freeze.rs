@@ -70,6 +70,16 @@ pub enum FreezeError {
         #[source]
         source: Box<crate::dispatch::OpError>,
     },
+    /// The workspace may not hold what it would hold then.
+    #[error("the quota of the workspace does not allow that: {wanted} of {limit} {what}")]
+    Quota {
+        /// What is limited: `bytes` or `inodes`.
+        what: &'static str,
+        /// What it would hold.
+        wanted: u64,
+        /// What it may.
+        limit: u64,
+    },
     /// The rollback happened but the kernel kept what it had cached.
     #[error("the kernel's caches could not be invalidated; unmount and mount the workspace again")]
     Invalidate(#[source] std::io::Error),
@@ -252,9 +262,12 @@ impl View {
             })
         };
         let removed: Vec<Ino> = known.iter().filter(removed).copied().collect();
+        // A frozen layer's do not change any more.
+        let totals = self.core.catalog.totals(target)?;
         let frozen = replace(&self.core, spec, epoch.layer(), target)?;
         // Nothing in between: writes would go on into the layer that is frozen now.
         *self.epoch.write() = Epoch::new(&self.core, frozen.live);
+        self.usage.start(totals);
         self.left.leave(&known, &removed);
         Ok((frozen, known))
     }

@@ -29,12 +29,42 @@ pub(crate) fn land_closed(
     landed: &mut Landed,
     at: i64,
 ) -> Result<Frozen, FreezeError> {
+    check_quota(core, spec, layer, landed)?;
     // Until it is committed, or the log could become durable before the bytes.
     let _moving = core.moving.read();
     landed.mark(&core.objects);
     let layers = (layer, layer, landed.layer);
     let rows = std::mem::take(&mut landed.change);
     replace_with(core, spec, layers, at, rows)
+}
+
+/// What is landed has to fit as what is written has to.
+fn check_quota(
+    core: &Core,
+    spec: &SnapshotSpec,
+    layer: LayerId,
+    landed: &Landed,
+) -> Result<(), FreezeError> {
+    let quota = core.catalog.quota(spec.workspace)?;
+    let (held, added) = (core.catalog.totals(layer)?, landed.usage());
+    let counted = [
+        ("bytes", quota.bytes, held.0, added.0),
+        ("inodes", quota.inodes, held.1, added.1),
+    ];
+    for (what, limit, held, added) in counted {
+        let wanted = held.saturating_add(added).max(0).unsigned_abs();
+        if let Some(limit) = limit
+            && added > 0
+            && wanted > limit
+        {
+            return Err(FreezeError::Quota {
+                what,
+                wanted,
+                limit,
+            });
+        }
+    }
+    Ok(())
 }
 
 impl View {
@@ -90,6 +120,7 @@ impl View {
             return Ok((Swapped::Overtaken(Box::new(landed)), Vec::new()));
         }
         let epoch = self.epoch();
+        let added = landed.usage();
         let frozen = match land_closed(&self.core, spec, epoch.layer(), &mut landed, at) {
             Ok(frozen) => frozen,
             Err(error) => {
@@ -97,6 +128,7 @@ impl View {
                 return Err(error.into());
             }
         };
+        self.usage.add(added);
         // Nothing in between: writes would go on into the layer that is frozen now.
         *self.epoch.write() = Epoch::new(&self.core, frozen.live);
         let known = self.kernel.all();

@@ -106,6 +106,7 @@ impl Mutation<'_> {
 
 impl Drop for Mutation<'_> {
     fn drop(&mut self) {
+        self.view.usage.release(self.reserved.get());
         if !std::thread::panicking() {
             return;
         }

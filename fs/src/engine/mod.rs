@@ -25,11 +25,12 @@ mod listing;
 mod locked;
 mod names;
 mod node;
+mod quota;
 mod reap;
 mod rename;
 mod xattrs;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -41,6 +42,8 @@ pub(crate) use self::land::{Swapped, land_closed};
 use self::left::Left;
 use self::locked::Locked;
 use self::node::{Node, NodeCache, NodeState};
+pub use self::quota::Quota;
+use self::quota::{Reserved, Usage};
 pub(crate) use self::reap::{reap_unlinked, remove, remove_doomed};
 use crate::attr::Timestamp;
 use crate::base::Held;
@@ -75,6 +78,8 @@ pub struct View {
     held: Mutex<{ rank::LEAF }, Option<Arc<Held>>>,
     /// Mutations begun so far.
     begun: AtomicU64,
+    /// Of the live layer.
+    usage: Usage,
     /// The layer of a snapshot stays as it is, whatever becomes of the snapshot.
     _used: Option<Use>,
 }
@@ -129,6 +134,7 @@ impl View {
             left: Left::default(),
             held: Mutex::default(),
             begun: AtomicU64::new(0),
+            usage: Usage::default(),
             _used: used,
         })
     }
@@ -137,6 +143,17 @@ impl View {
     pub(crate) fn hold(&self, held: Option<Arc<Held>>) {
         let before = std::mem::replace(&mut *self.held.lock(), held);
         drop(before);
+    }
+
+    /// Says what a workspace holds, before anything is done to it, and what it may.
+    pub(crate) fn limit(&self, totals: (i64, i64), quota: Quota) {
+        self.usage.start(totals);
+        self.usage.set_quota(quota);
+    }
+
+    /// The workspace may hold that much from now on.
+    pub(crate) fn set_quota(&self, quota: Quota) {
+        self.usage.set_quota(quota);
     }
 
     /// What the view shows.
@@ -179,6 +196,8 @@ impl View {
             now: Timestamp::now(),
             moving: RefCell::default(),
             created: RefCell::default(),
+            reserved: Cell::default(),
+            unnamed: Cell::default(),
             _gate: gate,
         })
     }
@@ -232,6 +251,10 @@ struct Mutation<'a> {
     moving: RefCell<Option<ReadGuard<'a, u64>>>,
     /// Objects made for the change.
     created: RefCell<Vec<(Ino, ObjectId)>>,
+    /// What it may add to what the workspace holds.
+    reserved: Cell<Reserved>,
+    /// What it adds to what is open without a name.
+    unnamed: Cell<(i64, i64)>,
     _gate: ReadGuard<'a, ()>,
 }
 
@@ -243,6 +266,8 @@ impl Mutation<'_> {
     fn apply(&self, change: &Change) -> Result<(), OpError> {
         fault::point("apply");
         self.view.core.catalog.apply(change)?;
+        self.view.usage.follow(change, self.layer);
+        self.view.usage.add_unnamed(self.unnamed.take());
         fault::point("done");
         Ok(())
     }
@@ -270,16 +295,19 @@ impl Mutation<'_> {
     /// has a name: a removed file that is still open here is not in a fork either.
     /// What began on the host does not count: nobody knows how much of it there is.
     fn count(&self, change: &mut Change, old: Option<&InodeRow>, new: &InodeRow) {
-        if self.epoch.host_base == Some(new.born) {
+        if !self.counts(new) {
             return;
         }
         let usage = |row: Option<&InodeRow>| {
             let row = row.filter(|row| row.attr.nlink > 0);
-            row.map_or((0, 0), |row| {
-                let blocks = i64::try_from(row.attr.blocks).unwrap_or(i64::MAX);
-                (blocks.saturating_mul(512), 1)
-            })
+            row.map_or((0, 0), weight)
         };
+        let unnamed = |row: Option<&InodeRow>| {
+            let row = row.filter(|row| row.attr.nlink == 0);
+            row.map_or((0, 0), weight)
+        };
+        let (before, after) = (unnamed(old), unnamed(Some(new)));
+        self.note_unnamed((after.0 - before.0, after.1 - before.1));
         let (old, new) = (usage(old), usage(Some(new)));
         if old != new {
             change.push(Row::AddUsage {
@@ -290,11 +318,28 @@ impl Mutation<'_> {
         }
     }
 
+    /// Once the change is committed, that much more is open without a name.
+    fn note_unnamed(&self, (bytes, inodes): (i64, i64)) {
+        let noted = self.unnamed.get();
+        self.unnamed.set((noted.0 + bytes, noted.1 + inodes));
+    }
+
+    /// Whether an inode counts for what the workspace holds.
+    fn counts(&self, row: &InodeRow) -> bool {
+        self.epoch.host_base != Some(row.born)
+    }
+
     /// After a commit: the node's version is the live layer's.
     fn wrote(&self, state: &mut NodeState, row: InodeRow) {
         state.row = row;
         state.layer = self.layer;
     }
+}
+
+/// What an inode counts for: bytes and inodes.
+fn weight(row: &InodeRow) -> (i64, i64) {
+    let blocks = i64::try_from(row.attr.blocks).unwrap_or(i64::MAX);
+    (blocks.saturating_mul(512), 1)
 }
 
 /// Checks a name that a client or guest sent.

@@ -15,6 +15,8 @@ use crate::id::Ino;
 const TARGET_MAX: usize = 4095;
 /// Links a file can have (as ext4; far below what the count can hold).
 const LINK_MAX: u32 = 65_000;
+/// What a new name may take of the disk: about a page of the catalog.
+const NEW_NAME: u64 = 4096;
 /// `st_size` of a directory.
 const DIRECTORY_SIZE: u64 = 4096;
 
@@ -171,6 +173,7 @@ impl View {
         let Slot::Absent { shadows } = mutation.existing(&parent, &mut state, &name)? else {
             return Err(OpError::Exists { parent: parent.ino });
         };
+        mutation.room(NEW_NAME + new.target.len() as u64, 0, 1, true)?;
         let mut change = Change::new();
         let (node, entry) =
             mutation.new_node(caller, (&parent, &mut state), new, shadows, &mut change)?;
@@ -222,6 +225,7 @@ impl View {
         if row.attr.nlink >= LINK_MAX {
             return Err(OpError::TooManyLinks(ino));
         }
+        mutation.room(NEW_NAME, 0, 0, false)?;
         row.attr.nlink += 1;
         row.attr.ctime = mutation.now;
         let entry = EntryRow {

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::node::Node;
-use super::{Mutation, View};
+use super::{Mutation, View, weight};
 use crate::catalog::CatalogError;
 use crate::change::{Change, ContentKind, InodeRow, Row};
 use crate::core::{Chore, Core};
@@ -99,6 +99,10 @@ impl View {
             let (ino, layer) = (node.ino, mutation.layer);
             let of = reclaim(&self.core, ino, &state.row, layer, &mut change)?;
             objects.extend(of.into_iter().map(|id| (ino, id)));
+            if mutation.counts(&state.row) {
+                let (bytes, inodes) = weight(&state.row);
+                mutation.note_unnamed((-bytes, -inodes));
+            }
             locked.push((node.ino, state));
         }
         mutation.apply(&change)?;

@@ -99,6 +99,7 @@ impl View {
             _ if !exists && list > LIST_MAX => return Err(OpError::XattrNoSpace(ino)),
             _ => {}
         }
+        mutation.room(value.len() as u64, 0, 0, false)?;
         let mut row = state.row;
         let mut stored = Some(Arc::from(value));
         if &*name == acl::ACCESS {

@@ -35,6 +35,26 @@ impl Landed {
         }
     }
 
+    /// What it adds to the totals of the layer that it lands on: bytes and inodes.
+    pub(crate) fn usage(&self) -> (i64, i64) {
+        let mut added = (0_i64, 0_i64);
+        for row in self.change.rows() {
+            if let Row::AddUsage {
+                layer,
+                bytes,
+                inodes,
+            } = row
+                && *layer == self.layer
+            {
+                added = (
+                    added.0.saturating_add(*bytes),
+                    added.1.saturating_add(*inodes),
+                );
+            }
+        }
+        added
+    }
+
     /// The change will not be committed.
     pub(crate) fn give_up(self, core: &Core) {
         give_up(core, &self.objects);

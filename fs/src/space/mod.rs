@@ -20,11 +20,13 @@ mod estimate;
 mod merge;
 mod prune;
 mod remains;
+mod room;
 mod shape;
 mod uses;
 
 pub(crate) use collector::{Collecting, Collector, Signal, collect};
 pub(crate) use estimate::would_free;
+pub(crate) use room::Room;
 pub(crate) use uses::{Use, Uses};
 
 pub use collector::{CollectError, CollectReport};

@@ -15,12 +15,16 @@ use crate::attr::{Attr, FileKind, Timestamp};
 use crate::catalog::CatalogError;
 use crate::change::{BLOCK_END, Change, ContentKind, EntryRow, InodeRow, Name, Row};
 use crate::contents::{ContentsError, CopyError, FileCopy, INLINE_MAX, copy_file};
+use crate::dispatch::OpError;
 use crate::engine::now_ns;
 use crate::id::{Ino, LayerId, ObjectId, WorkspaceId, WorkspaceName};
 
 /// Rows in one transaction: large enough to be fast, small enough that others are not kept
 /// waiting for the writer longer than about a millisecond.
 const BATCH: usize = 256;
+
+/// What a file takes of the disk beside its contents: about a page of the catalog.
+const NEW_NAME: u64 = 4096;
 
 /// Name and value of an extended attribute.
 pub type Xattr = (Vec<u8>, Vec<u8>);
@@ -69,6 +73,9 @@ pub enum BuildError {
     /// The catalog failed.
     #[error(transparent)]
     Catalog(#[from] CatalogError),
+    /// The disk has not enough room.
+    #[error(transparent)]
+    Room(#[from] OpError),
 }
 
 impl From<CopyError> for BuildError {
@@ -320,6 +327,14 @@ impl Builder<'_> {
         row: &mut InodeRow,
         contents: NewContents<'_>,
     ) -> Result<(), BuildError> {
+        self.store.core.room.take(match contents {
+            NewContents::Hole(_) => NEW_NAME,
+            NewContents::Bytes(data) => NEW_NAME + data.len() as u64,
+            NewContents::File(from) => {
+                let meta = from.metadata().map_err(BuildError::Source)?;
+                NEW_NAME + meta.len().min(meta.blocks().saturating_mul(512))
+            }
+        })?;
         match contents {
             NewContents::Hole(size) => row.attr.size = size,
             NewContents::Bytes(data) if data.len() as u64 <= INLINE_MAX => {

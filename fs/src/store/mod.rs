@@ -19,6 +19,7 @@ mod log;
 mod mounts;
 mod open;
 mod place;
+mod quota;
 mod rollback;
 mod snapshots;
 mod trust;

@@ -28,7 +28,7 @@ use crate::id::LayerId;
 use crate::layers::{SharedLayers, TreeError};
 use crate::lock::{Mutex, RwLock};
 use crate::private::open_private;
-use crate::space::Collector;
+use crate::space::{Collector, Room};
 
 /// Name of the catalog file in a store.
 const CATALOG: &str = "catalog.db";
@@ -399,6 +399,8 @@ impl Store {
         let numbers = Numbers::open(&catalog, last).map_err(catalog_error)?;
         let bases = Arc::new(bases(&dir, &catalog)?);
         objects.serve_host(Box::new(HostFiles(Arc::downgrade(&bases))));
+        let min_free = catalog.min_free().map_err(catalog_error)?;
+        let room = Room::new(&Core::objects_dir(&dir), min_free);
         let core = Arc::new(Core {
             dir: dir.clone(),
             catalog,
@@ -410,6 +412,7 @@ impl Store {
             syncs: AtomicU64::new(0),
             elapsed: Elapsed::default(),
             landing: Mutex::new(()),
+            room,
             uses: Arc::default(),
             collect: Arc::default(),
             collecting: Mutex::default(),

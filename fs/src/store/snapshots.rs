@@ -9,11 +9,15 @@ use super::control::Control;
 use super::types::{Fidelity, SnapshotFilter, SnapshotInfo, SnapshotOptions, rfc3339};
 use super::{SnapshotCursor, Store, WorkspaceError};
 use crate::catalog::{CatalogError, SnapshotQuery, SnapshotRecord, WorkspaceRecord};
+use crate::dispatch::OpError;
 use crate::engine::{FreezeError, SnapshotSpec, finish, freeze_closed};
 use crate::id::SnapshotId;
 
 /// Shortest beginning of an id that can stand for it.
 const PREFIX_MIN: usize = 4;
+
+/// What a snapshot may take of the disk: some pages of the catalog.
+const SNAPSHOT_BYTES: u64 = 64 << 10;
 
 /// Why a snapshot could not be taken. The workspace goes on as it was.
 #[derive(Debug, Error)]
@@ -37,6 +41,15 @@ pub enum SnapshotError {
         /// Why.
         #[source]
         source: FreezeError,
+    },
+    /// The disk has not enough room.
+    #[error("no snapshot of the workspace '{workspace}' was taken")]
+    Room {
+        /// The workspace.
+        workspace: String,
+        /// Why.
+        #[source]
+        source: OpError,
     },
     /// No random id could be drawn.
     #[error("cannot draw a random id")]
@@ -135,6 +148,14 @@ impl Store {
         automatic: Option<&'static str>,
         started: Instant,
     ) -> Result<SnapshotInfo, SnapshotError> {
+        // Before anything is held up for it.
+        self.core
+            .room
+            .take(SNAPSHOT_BYTES)
+            .map_err(|source| SnapshotError::Room {
+                workspace: record.name.clone(),
+                source,
+            })?;
         let spec = new_spec(record, options, automatic, started)?;
         let failed = |source: FreezeError| match (&source, &spec.name) {
             (FreezeError::Catalog(error), Some(name)) if error.is_conflict() => {

@@ -10,6 +10,7 @@ use super::SnapshotCursor;
 use super::base::BaseDir;
 use crate::catalog::{SnapshotRecord, WorkspaceRecord};
 pub use crate::change::BaseState;
+use crate::engine::Quota;
 use crate::id::{LayerId, SnapshotId, SnapshotName, WorkspaceId};
 
 /// Identity and counts of a store.
@@ -56,6 +57,11 @@ pub struct WorkspaceInfo {
     pub snapshot_count: u64,
     /// Allocated bytes of the files visible in it, shared or not.
     pub bytes: u64,
+    /// Files of any kind visible in it.
+    pub inodes: u64,
+    /// How much of both it may hold.
+    #[serde(skip)]
+    pub quota: Quota,
     /// When it was made, RFC 3339.
     pub created_at: String,
     /// The snapshot it was forked from.
@@ -281,6 +287,8 @@ impl WorkspaceInfo {
             layer: record.layer,
             snapshot_count,
             bytes: record.bytes,
+            inodes: record.inodes,
+            quota: record.quota,
             created_at: rfc3339(record.created_at),
             forked_from: record.forked_from,
             parent: record.parent,

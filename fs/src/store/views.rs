@@ -18,13 +18,15 @@ impl Store {
     pub fn open_live(&self, workspace: &str) -> Result<Arc<View>, WorkspaceError> {
         let held = self.hold_base(self.workspace_record(workspace)?.layer)?;
         self.with_control(workspace, |record, control| {
-            let view = control.view.get_or_insert_with(|| {
-                let target = ViewTarget::Live(record.id);
-                let view = View::new(self.core.clone(), target, record.layer);
-                view.hold(held);
-                view
-            });
-            Ok(view.clone())
+            if let Some(view) = &control.view {
+                return Ok(view.clone());
+            }
+            let target = ViewTarget::Live(record.id);
+            let view = View::new(self.core.clone(), target, record.layer);
+            let catalog = &self.core.catalog;
+            view.limit(catalog.totals(record.layer)?, catalog.quota(record.id)?);
+            view.hold(held);
+            Ok(control.view.insert(view).clone())
         })
     }
 

@@ -4,6 +4,7 @@ pub(crate) mod adopt;
 pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod list;
+pub(crate) mod quota;
 pub(crate) mod rename;
 pub(crate) mod show;
 
@@ -20,6 +21,7 @@ pub(crate) enum Ws {
     List(list::List),
     Show(show::Show),
     Adopt(adopt::Adopt),
+    Quota(quota::Quota),
     Rename(rename::Rename),
     #[command(visible_alias = "rm")]
     Delete(delete::Delete),
@@ -36,6 +38,7 @@ impl Ws {
             Self::List(command) => command.run(context),
             Self::Show(command) => command.run(context),
             Self::Adopt(command) => command.run(context),
+            Self::Quota(command) => command.run(context),
             Self::Rename(command) => command.run(context),
             Self::Delete(command) => command.run(context),
         }

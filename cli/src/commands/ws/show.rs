@@ -7,6 +7,7 @@ use crate::error::ApiError;
 use crate::output::{printable, size};
 use crate::time;
 use crate::wire::ShowWorkspace;
+use crate::wire::records::Workspace;
 
 /// Show one workspace
 #[derive(Args, Debug)]
@@ -28,6 +29,7 @@ impl Show {
             return context.output.json(&shown);
         }
         let none = || "-".to_owned();
+        let quota = quota_lines(&shown);
         let mut lines = vec![
             ("name", shown.name),
             (
@@ -38,11 +40,8 @@ impl Show {
             ("stands on", shown.parent.unwrap_or_else(none)),
             ("layer", shown.layer.to_string()),
             ("snapshots", shown.snapshot_count.to_string()),
-            (
-                "size",
-                format!("{} ({} bytes)", size(shown.bytes), shown.bytes),
-            ),
         ];
+        lines.extend(quota);
         if shown.mounts.is_empty() {
             lines.push(("mounted on", none()));
         }
@@ -74,4 +73,21 @@ impl Show {
         }
         context.output.text(&facts(&lines))
     }
+}
+
+/// What a workspace holds, and how much it may.
+pub(super) fn quota_lines(shown: &Workspace) -> [(&'static str, String); 2] {
+    let limit = |limit: Option<u64>, text: fn(u64) -> String| match limit {
+        Some(limit) => format!(" of {}", text(limit)),
+        None => String::new(),
+    };
+    let bytes = limit(shown.quota_bytes, size);
+    let inodes = limit(shown.quota_inodes, |inodes| inodes.to_string());
+    [
+        (
+            "size",
+            format!("{}{bytes} ({} bytes)", size(shown.bytes), shown.bytes),
+        ),
+        ("inodes", format!("{}{inodes}", shown.inodes)),
+    ]
 }

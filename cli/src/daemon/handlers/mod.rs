@@ -20,7 +20,7 @@ pub use space::{collect, delete_snapshots, snapshot_sizes};
 pub use store::check_store;
 pub use workspaces::{
     adopt_workspace, create_workspace, create_workspace_from, delete_workspace, import_workspace,
-    list_workspaces, rename_workspace, show_workspace,
+    list_workspaces, rename_workspace, set_quota, show_workspace,
 };
 
 use floe_fs::{FindError, MountTarget, WorkspaceError, WorkspaceInfo};

@@ -3,15 +3,15 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use floe_fs::BaseDir;
 use floe_fs::id::WorkspaceName;
+use floe_fs::{BaseDir, Quota};
 
 use super::{Daemon, shown};
 use crate::error::{ApiError, ErrorKind};
 use crate::wire::records::{Adopted, Deleted, Imported, Workspace};
 use crate::wire::{
     AdoptWorkspace, CreateWorkspace, CreateWorkspaceFrom, DeleteWorkspace, ImportWorkspace,
-    ListWorkspaces, Progress, RenameWorkspace, ShowWorkspace,
+    ListWorkspaces, Progress, RenameWorkspace, SetQuota, ShowWorkspace,
 };
 
 /// Least time between two reports of an import.
@@ -158,6 +158,23 @@ pub fn rename_workspace(daemon: &Daemon, request: &RenameWorkspace) -> Result<Wo
         daemon,
         daemon.store.rename_workspace(&request.name, &to)?,
     ))
+}
+
+/// Says how much a workspace may hold.
+///
+/// # Errors
+/// When there is none of that name.
+pub fn set_quota(daemon: &Daemon, request: &SetQuota) -> Result<Workspace, ApiError> {
+    let before = daemon.store.workspace(&request.name)?.quota;
+    let quota = Quota {
+        bytes: request
+            .bytes
+            .or(before.bytes.filter(|_| !request.any_bytes)),
+        inodes: request
+            .inodes
+            .or(before.inodes.filter(|_| !request.any_inodes)),
+    };
+    Ok(shown(daemon, daemon.store.set_quota(&request.name, quota)?))
 }
 
 /// Removes a workspace; its snapshots stay. Where it is mounted it can be used until it is unmounted.

@@ -43,6 +43,7 @@ fn dispatch(daemon: &Daemon, request: Request, stream: &mut UnixStream) -> io::R
         }),
         R::ListWorkspaces(request) => answer(stream, handlers::list_workspaces(daemon, &request)),
         R::ShowWorkspace(request) => answer(stream, handlers::show_workspace(daemon, &request)),
+        R::SetQuota(request) => answer(stream, handlers::set_quota(daemon, &request)),
         R::RenameWorkspace(request) => answer(stream, handlers::rename_workspace(daemon, &request)),
         R::DeleteWorkspace(request) => answer(stream, handlers::delete_workspace(daemon, &request)),
         R::Mount(request) => answer(stream, handlers::mount(daemon, &request)),
