@@ -262,13 +262,17 @@ impl Mutation<'_> {
                 }
                 self.room(growth.0, growth.1, 0, counts)
             }
-            _ => {
+            small => {
+                let there = match small {
+                    Some(Contents::Inline(data)) => data.len() as u64,
+                    _ => 0,
+                };
                 let size = row.attr.size.max(part.end);
                 let old = row.attr.blocks.saturating_mul(512);
                 let new = match size {
                     inline @ ..=INLINE_MAX => inline.div_ceil(512) * 512,
                     // What was in the catalog moves to the object.
-                    _ => most.saturating_add(row.attr.size.next_multiple_of(PAGE)),
+                    _ => most.saturating_add(there.next_multiple_of(PAGE)),
                 };
                 let more = new.saturating_sub(old);
                 self.room(more, more, 0, counts)
