@@ -175,7 +175,7 @@ impl View {
         let committed = written.and_then(|()| {
             row.attr.size = new_size;
             change.push(mutation.put(ino, row));
-            mutation.count(&mut change, Some(&state.row), &row);
+            mutation.count(ino, &mut change, Some(&state.row), &row);
             mutation.apply(&change)
         });
         mutation.settle(&node, &mut state, &change, committed)?;
@@ -233,7 +233,7 @@ impl View {
                 })?;
             }
             change.push(mutation.put(ino, row));
-            mutation.count(&mut change, Some(&state.row), &row);
+            mutation.count(ino, &mut change, Some(&state.row), &row);
             mutation.apply(&change)
         };
         let committed = steps();
@@ -484,7 +484,7 @@ impl Mutation<'_> {
         if row.attr.blocks != state.row.attr.blocks {
             // What the disk gave back is known only now.
             let mut change = Change::from(self.put(node.ino, row));
-            self.count(&mut change, Some(&state.row), &row);
+            self.count(node.ino, &mut change, Some(&state.row), &row);
             self.apply(&change)?;
             self.wrote(state, row);
         }

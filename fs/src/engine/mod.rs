@@ -197,7 +197,7 @@ impl View {
             moving: RefCell::default(),
             created: RefCell::default(),
             reserved: Cell::default(),
-            unnamed: Cell::default(),
+            unnamed: RefCell::default(),
             _gate: gate,
         })
     }
@@ -253,8 +253,8 @@ struct Mutation<'a> {
     created: RefCell<Vec<(Ino, ObjectId)>>,
     /// What it may add to what the workspace holds.
     reserved: Cell<Reserved>,
-    /// What it adds to what is open without a name.
-    unnamed: Cell<(i64, i64)>,
+    /// What counts though it has no name, or no more, once it is committed.
+    unnamed: RefCell<Vec<(Ino, Option<(i64, i64)>)>>,
     _gate: ReadGuard<'a, ()>,
 }
 
@@ -267,7 +267,7 @@ impl Mutation<'_> {
         fault::point("apply");
         self.view.core.catalog.apply(change)?;
         self.view.usage.follow(change, self.layer);
-        self.view.usage.add_unnamed(self.unnamed.take());
+        self.view.usage.note_unnamed(self.unnamed.take());
         fault::point("done");
         Ok(())
     }
@@ -294,7 +294,7 @@ impl Mutation<'_> {
     /// Adds the row for what a new version of an inode does to the layer's totals. They count what
     /// has a name: a removed file that is still open here is not in a fork either.
     /// What began on the host does not count: nobody knows how much of it there is.
-    fn count(&self, change: &mut Change, old: Option<&InodeRow>, new: &InodeRow) {
+    fn count(&self, ino: Ino, change: &mut Change, old: Option<&InodeRow>, new: &InodeRow) {
         if !self.counts(new) {
             return;
         }
@@ -302,12 +302,10 @@ impl Mutation<'_> {
             let row = row.filter(|row| row.attr.nlink > 0);
             row.map_or((0, 0), weight)
         };
-        let unnamed = |row: Option<&InodeRow>| {
-            let row = row.filter(|row| row.attr.nlink == 0);
-            row.map_or((0, 0), weight)
-        };
-        let (before, after) = (unnamed(old), unnamed(Some(new)));
-        self.note_unnamed((after.0 - before.0, after.1 - before.1));
+        if new.attr.nlink == 0 || old.is_some_and(|old| old.attr.nlink == 0) {
+            let weight = (new.attr.nlink == 0).then(|| weight(new));
+            self.unnamed.borrow_mut().push((ino, weight));
+        }
         let (old, new) = (usage(old), usage(Some(new)));
         if old != new {
             change.push(Row::AddUsage {
@@ -316,12 +314,6 @@ impl Mutation<'_> {
                 inodes: new.1 - old.1,
             });
         }
-    }
-
-    /// Once the change is committed, that much more is open without a name.
-    fn note_unnamed(&self, (bytes, inodes): (i64, i64)) {
-        let noted = self.unnamed.get();
-        self.unnamed.set((noted.0 + bytes, noted.1 + inodes));
     }
 
     /// Whether an inode counts for what the workspace holds.

@@ -8,6 +8,7 @@
 //! Invariant: `bytes` and `inodes` are what the catalog says; what mutations under way may add to it is
 //! in `pending`, so that several of them together do not pass the limit.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::thread;
@@ -18,7 +19,8 @@ use super::{Mutation, View};
 use crate::change::{Change, InodeRow, Row};
 use crate::contents::{BLOCK, ContentsError, INLINE_MAX, Source};
 use crate::dispatch::OpError;
-use crate::id::LayerId;
+use crate::id::{Ino, LayerId};
+use crate::lock::{Mutex, rank};
 
 /// Limits of a workspace; none: no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,6 +86,8 @@ impl Account {
 pub(super) struct Usage {
     bytes: Account,
     inodes: Account,
+    /// What each inode counts for that was removed and is open still.
+    unnamed: Mutex<{ rank::LEAF }, HashMap<Ino, (i64, i64)>>,
 }
 
 /// What a mutation has reserved.
@@ -98,6 +102,7 @@ impl Default for Usage {
         Self {
             bytes: Account::new(),
             inodes: Account::new(),
+            unnamed: Mutex::default(),
         }
     }
 }
@@ -105,6 +110,7 @@ impl Default for Usage {
 impl Usage {
     /// The layer's totals are these from now on.
     pub(super) fn start(&self, (bytes, inodes): (i64, i64)) {
+        self.unnamed.lock().clear();
         for (account, used) in [(&self.bytes, bytes), (&self.inodes, inodes)] {
             account.used.store(used, Ordering::Relaxed);
             account.unnamed.store(0, Ordering::Relaxed);
@@ -142,10 +148,27 @@ impl Usage {
         }
     }
 
-    /// What is open without a name has grown, or shrunk, by so much.
-    pub(super) fn add_unnamed(&self, (bytes, inodes): (i64, i64)) {
-        self.bytes.unnamed.fetch_add(bytes, Ordering::Relaxed);
-        self.inodes.unnamed.fetch_add(inodes, Ordering::Relaxed);
+    /// What these inodes count for that have no name; none: they have one, or are gone.
+    pub(super) fn note_unnamed(&self, inodes: Vec<(Ino, Option<(i64, i64)>)>) {
+        for (ino, weight) in inodes {
+            let mut unnamed = self.unnamed.lock();
+            let before = match weight {
+                Some(weight) => unnamed.insert(ino, weight),
+                None => unnamed.remove(&ino),
+            };
+            let (old, new) = (before.unwrap_or_default(), weight.unwrap_or_default());
+            self.bytes
+                .unnamed
+                .fetch_add(new.0 - old.0, Ordering::Relaxed);
+            self.inodes
+                .unnamed
+                .fetch_add(new.1 - old.1, Ordering::Relaxed);
+        }
+    }
+
+    /// Nobody has an inode open any more: it is reclaimed if it has no name.
+    pub(super) fn forget(&self, ino: Ino) {
+        self.note_unnamed(vec![(ino, None)]);
     }
 
     /// Whether something counts that may go by itself.

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::node::Node;
-use super::{Mutation, View, weight};
+use super::{Mutation, View};
 use crate::catalog::CatalogError;
 use crate::change::{Change, ContentKind, InodeRow, Row};
 use crate::core::{Chore, Core};
@@ -41,6 +41,7 @@ impl View {
 
     fn reap_later(&self, node: &Node) {
         if node.state.read().row.attr.nlink == 0 {
+            self.usage.forget(node.ino);
             self.reap_again(node.ino);
         }
     }
@@ -99,10 +100,6 @@ impl View {
             let (ino, layer) = (node.ino, mutation.layer);
             let of = reclaim(&self.core, ino, &state.row, layer, &mut change)?;
             objects.extend(of.into_iter().map(|id| (ino, id)));
-            if mutation.counts(&state.row) {
-                let (bytes, inodes) = weight(&state.row);
-                mutation.note_unnamed((-bytes, -inodes));
-            }
             locked.push((node.ino, state));
         }
         mutation.apply(&change)?;

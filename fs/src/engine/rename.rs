@@ -172,7 +172,7 @@ impl Mutation<'_> {
             }
             let row = self.unlinked(node, state)?;
             change.push(self.put(target.ino, row));
-            self.count(&mut change, Some(&state.row), &row);
+            self.count(target.ino, &mut change, Some(&state.row), &row);
             victim_row = Some(row);
         }
 
