@@ -59,12 +59,12 @@ pub use land::host::{
 };
 pub use land::{LandConflict, LandEntry, LandError, LandOptions, LandReport};
 pub use layers::TreeError;
-pub use space::{CollectError, CollectReport};
+pub use space::{CollectError, CollectReport, StoreUsage, WorkspaceUsage};
 pub use store::{
     AdoptError, AdoptProgress, AdoptReport, BaseDir, BaseError, BaseInfo, BaseState, BuildError,
     Builder, CursorError, DeleteError, DeleteSelection, DeletedSnapshot, Fidelity, FindError,
-    ForkError, ForkSource, ImportError, ImportProgress, ImportReport, LogEntry, LogError, LogKind,
-    MountRecord, MountTarget, NewContents, NewFile, OpenError, RollbackError, RollbackReport,
-    SnapshotCursor, SnapshotError, SnapshotFilter, SnapshotInfo, SnapshotOptions, Store, StoreInfo,
-    WorkspaceError, WorkspaceInfo, Xattr,
+    ForkError, ForkSource, ImportError, ImportProgress, ImportReport, KeptBy, LogEntry, LogError,
+    LogKind, MountRecord, MountTarget, NewContents, NewFile, OpenError, RollbackError,
+    RollbackReport, SnapshotCursor, SnapshotError, SnapshotFilter, SnapshotInfo, SnapshotOptions,
+    Store, StoreInfo, WorkspaceError, WorkspaceInfo, Xattr,
 };

@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 pub use path::WirePath;
 
 use crate::error::ApiError;
-use space::{Collected, SnapshotSize, SnapshotsDeleted};
+use space::{Collected, Size, SnapshotsDeleted, StoreUsage};
 
 use records::{
     Adopted, BaseDir, Changed, Checked, DaemonStatus, Deleted, FileAt, FileLines, Forked, Imported,
@@ -353,11 +353,14 @@ requests! {
         wait: bool,
     }
 
-    /// Tells how much snapshots take.
-    SnapshotSizes -> Vec<SnapshotSize> {
-        /// The snapshot references.
-        snapshots: Vec<String>,
+    /// Tells how much snapshots and workspaces take.
+    Sizes -> Vec<Size> {
+        /// Names of workspaces, or snapshot references.
+        targets: Vec<String>,
     }
+
+    /// Tells what the store takes of the disk.
+    Usage -> StoreUsage {}
 
     /// Gives back what nothing needs any more. It goes on in the background if the client goes away.
     Collect -> Collected {}

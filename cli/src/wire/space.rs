@@ -45,10 +45,104 @@ pub struct SnapshotSize {
     /// The snapshot.
     #[serde(flatten)]
     pub snapshot: Snapshot,
-    /// Bytes of contents that deleting it would free on the disk: what nothing else shows.
+    /// Allocated bytes of the files seen in it, shared or not.
+    #[serde(default)]
+    pub apparent: u64,
+    /// Bytes of contents that only it shows: what deleting it would free on the disk.
+    pub exclusive: u64,
+    /// The rest of what is seen in it: others show that too.
+    #[serde(default)]
+    pub shared: u64,
+    /// As `exclusive`.
     pub frees: u64,
     /// Workspaces (by name) and snapshots (by id) that stand on it.
     pub held_by: Vec<String>,
+    /// What else would keep what it holds: `use` (it is mounted, or being compared or landed), `landing`
+    /// (later landings begin from it).
+    #[serde(default)]
+    pub kept_by: Vec<String>,
+}
+
+/// How much a snapshot or a workspace takes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Size {
+    /// A snapshot.
+    Snapshot(Box<SnapshotSize>),
+    /// A workspace.
+    Workspace(WorkspaceSize),
+}
+
+/// How much a workspace takes, with its snapshots. Bytes are those of blocks on the disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkspaceSize {
+    /// Its name.
+    pub name: String,
+    /// Whether only snapshots of it are left.
+    pub deleted: bool,
+    /// Snapshots of it.
+    pub snapshot_count: u64,
+    /// Allocated bytes of the files seen in it now, shared or not.
+    pub apparent: u64,
+    /// What only it and its snapshots show: what is freed with the last of them.
+    pub exclusive: u64,
+    /// What others show as well.
+    pub shared: u64,
+}
+
+/// What a store takes of the disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreUsage {
+    /// The workspaces by name.
+    pub workspaces: Vec<WorkspaceSize>,
+    /// What only one workspace and its snapshots show.
+    pub exclusive: u64,
+    /// What several show, counted once.
+    pub shared: u64,
+    /// What nobody shows: it waits for its removal, or for the end of an import.
+    pub waiting: u64,
+    /// The catalog and its log: names, attributes, and contents of small files.
+    pub catalog: u64,
+    /// Kept back for a full disk.
+    pub reserve: u64,
+    /// What landings in directories of the host took away, for undo.
+    pub landings: u64,
+    /// Everything else.
+    pub other: u64,
+    /// All of it.
+    pub total: u64,
+    /// Objects.
+    pub objects: u64,
+}
+
+impl From<floe_fs::WorkspaceUsage> for WorkspaceSize {
+    fn from(usage: floe_fs::WorkspaceUsage) -> Self {
+        Self {
+            name: usage.name,
+            deleted: usage.deleted,
+            snapshot_count: usage.snapshots,
+            apparent: usage.apparent,
+            exclusive: usage.exclusive,
+            shared: usage.shared,
+        }
+    }
+}
+
+impl From<floe_fs::StoreUsage> for StoreUsage {
+    fn from(usage: floe_fs::StoreUsage) -> Self {
+        Self {
+            workspaces: usage.workspaces.into_iter().map(Into::into).collect(),
+            exclusive: usage.exclusive,
+            shared: usage.shared,
+            waiting: usage.waiting,
+            catalog: usage.catalog,
+            reserve: usage.reserve,
+            landings: usage.landings,
+            other: usage.other,
+            total: usage.total,
+            objects: usage.objects,
+        }
+    }
 }
 
 /// What was given back.

@@ -11,6 +11,7 @@ use super::{Catalog, CatalogError, Queries};
 use crate::change::{Name, Row};
 use crate::engine::Quota;
 use crate::id::{Ino, LayerId, ObjectId, WorkspaceId};
+use crate::space::LayerOwner;
 
 /// What a layer is to whoever gives space back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +27,9 @@ pub(crate) enum LayerRow {
     /// Its rows are to be removed.
     Doomed,
 }
+
+/// A workspace, its name, its live layer, and how many snapshots it has.
+pub(crate) type WorkspaceCount = (WorkspaceId, String, Option<LayerId>, u64);
 
 /// A layer, its parent, and what it is.
 #[derive(Clone, Copy, Debug)]
@@ -122,10 +126,10 @@ impl Catalog {
         })
     }
 
-    /// The workspaces and snapshots whose layers stand on others, with those. Looks at all layers.
+    /// The workspaces and snapshots whose layers stand on others, by layer. Looks at all layers.
     pub(crate) fn standing(&self) -> Result<Vec<(LayerId, String)>, CatalogError> {
         let during = "looking for what stands on layers";
-        let sql = "SELECT l.parent, CASE WHEN s.id IS NULL THEN w.name ELSE s.id END FROM layer l \
+        let sql = "SELECT l.id, CASE WHEN s.id IS NULL THEN w.name ELSE s.id END FROM layer l \
                    LEFT JOIN snapshot s ON s.workspace = l.workspace AND s.layer = l.id \
                    LEFT JOIN workspace w ON w.layer = l.id \
                    WHERE l.parent IS NOT NULL AND (s.id IS NOT NULL OR w.id IS NOT NULL) \
@@ -197,6 +201,69 @@ impl Catalog {
 }
 
 impl Queries<'_> {
+    /// Every layer with whose it is.
+    pub(crate) fn layer_owners(&self) -> Result<Vec<LayerOwner>, CatalogError> {
+        let during = "reading layers";
+        let sql = "SELECT l.id, l.workspace, w.id IS NOT NULL OR s.id IS NOT NULL \
+                   FROM layer l LEFT JOIN workspace w ON w.layer = l.id AND w.id = l.workspace \
+                   LEFT JOIN snapshot s ON s.workspace = l.workspace AND s.layer = l.id \
+                   ORDER BY l.id";
+        self.rows(during, sql, [], |row| {
+            let workspace: Option<i64> = row.get(1).map_err(CatalogError::during(during))?;
+            Ok(LayerOwner {
+                id: LayerId(unsigned(row, 0)?),
+                workspace: workspace.map(|id| WorkspaceId(id.unsigned_abs())),
+                is_view: row.get(2).map_err(CatalogError::during(during))?,
+            })
+        })
+    }
+
+    /// Every workspace, its live layer if it was not deleted, and how many snapshots it has.
+    pub(crate) fn workspaces_with_snapshots(&self) -> Result<Vec<WorkspaceCount>, CatalogError> {
+        let during = "reading workspaces";
+        let sql = "SELECT w.id, w.name, w.layer, \
+                   (SELECT count(*) FROM snapshot s WHERE s.workspace = w.id) FROM workspace w";
+        self.rows(during, sql, [], |row| {
+            let live: Option<i64> = row.get(2).map_err(CatalogError::during(during))?;
+            let name = row.get(1).map_err(CatalogError::during(during))?;
+            let live = live.map(|id| LayerId(id.unsigned_abs()));
+            Ok((
+                WorkspaceId(unsigned(row, 0)?),
+                name,
+                live,
+                unsigned(row, 3)?,
+            ))
+        })
+    }
+
+    /// Objects behind one, at most so many, with the inode and layer that they were made for.
+    pub(crate) fn objects_after(
+        &self,
+        after: ObjectId,
+        limit: usize,
+    ) -> Result<Vec<(ObjectId, Ino, LayerId)>, CatalogError> {
+        let sql = "SELECT id, ino, layer FROM object WHERE id > ?1 ORDER BY id LIMIT ?2";
+        let key = params![int(after.0), int(limit as u64)];
+        self.rows("reading objects", sql, key, |row| {
+            let (id, ino) = (ObjectId(unsigned(row, 0)?), Ino(unsigned(row, 1)?));
+            Ok((id, ino, LayerId(unsigned(row, 2)?)))
+        })
+    }
+
+    /// The layer whose extents name an object of an inode.
+    pub(crate) fn holder(
+        &self,
+        ino: Ino,
+        object: ObjectId,
+    ) -> Result<Option<LayerId>, CatalogError> {
+        let sql = "SELECT layer FROM extent WHERE ino = ?1 AND object = ?2 LIMIT 1";
+        let key = params![int(ino.0), int(object.0)];
+        let found = self.rows("looking an object up", sql, key, |row| {
+            Ok(LayerId(unsigned(row, 0)?))
+        })?;
+        Ok(found.into_iter().next())
+    }
+
     /// Whether a layer is frozen and a snapshot's.
     pub(crate) fn is_frozen(&self, layer: LayerId) -> Result<bool, CatalogError> {
         let sql = "SELECT 1 FROM layer WHERE id = ?1 AND state = ?2";

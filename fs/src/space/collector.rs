@@ -159,7 +159,7 @@ fn used(core: &Core, layers: &[FamilyRecord]) -> Result<HashSet<LayerId>, Catalo
 }
 
 /// With those that landings need.
-pub(super) fn also_used(
+pub(crate) fn also_used(
     core: &Core,
     layers: &[FamilyRecord],
     mut used: HashSet<LayerId>,

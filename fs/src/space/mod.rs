@@ -22,11 +22,14 @@ mod prune;
 mod remains;
 mod room;
 mod shape;
+mod usage;
 mod uses;
 
-pub(crate) use collector::{Collecting, Collector, Signal, collect};
+pub(crate) use collector::{Collecting, Collector, Signal, also_used, collect};
 pub(crate) use estimate::would_free;
 pub(crate) use room::Room;
 pub(crate) use uses::{Use, Uses};
 
 pub use collector::{CollectError, CollectReport};
+pub(crate) use usage::{LayerOwner, usage};
+pub use usage::{StoreUsage, WorkspaceUsage};

@@ -40,7 +40,7 @@ impl Uses {
     }
 
     /// Every layer in use.
-    pub(super) fn all(&self) -> HashSet<LayerId> {
+    pub(crate) fn all(&self) -> HashSet<LayerId> {
         self.0.lock().counts.keys().copied().collect()
     }
 

@@ -8,10 +8,12 @@ use thiserror::Error;
 
 use super::types::{DeletedSnapshot, SnapshotFilter, SnapshotInfo};
 use super::{FindError, SnapshotError, Store};
-use crate::catalog::CatalogError;
+use crate::catalog::{CatalogError, LayerRow};
 use crate::change::{Change, Row};
 use crate::id::{LayerId, WorkspaceId};
-use crate::space::{CollectError, CollectReport, Collecting, collect, would_free};
+use crate::space::{
+    CollectError, CollectReport, Collecting, StoreUsage, also_used, collect, usage, would_free,
+};
 
 /// Why snapshots were not deleted: none was.
 #[derive(Debug, Error)]
@@ -28,6 +30,15 @@ pub enum DeleteError {
     /// The catalog failed.
     #[error(transparent)]
     Catalog(#[from] CatalogError),
+}
+
+/// What keeps a layer that is no snapshot any more, besides what stands on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeptBy {
+    /// It is mounted, or being compared or landed.
+    Use,
+    /// Later landings begin from it.
+    Landing,
 }
 
 /// Which snapshots to delete.
@@ -124,7 +135,8 @@ impl Store {
         Ok(selected)
     }
 
-    /// By layer, what stands on snapshots and is none of them: workspaces by name, snapshots by id.
+    /// By layer, what stands on snapshots and is none of them, directly or through what is no snapshot any
+    /// more: workspaces by name, snapshots by id.
     ///
     /// # Errors
     /// When the catalog cannot be read.
@@ -135,9 +147,28 @@ impl Store {
         let layers: HashSet<LayerId> = selected.iter().map(|info| info.layer).collect();
         let ids: HashSet<&str> = selected.iter().map(|info| info.id.as_str()).collect();
         let mut held: HashMap<LayerId, Vec<String>> = HashMap::new();
-        for (parent, name) in self.core.catalog.standing()? {
-            if layers.contains(&parent) && !ids.contains(&name[..]) {
-                held.entry(parent).or_default().push(name);
+        let families = self.core.catalog.families()?;
+        let above: HashMap<LayerId, (Option<LayerId>, bool)> = families
+            .iter()
+            .map(|layer| {
+                let seen_through = layer.what == LayerRow::Left || layers.contains(&layer.id);
+                (layer.id, (layer.parent, seen_through))
+            })
+            .collect();
+        for (layer, name) in self.core.catalog.standing()? {
+            if ids.contains(&name[..]) {
+                continue;
+            }
+            // Through those that are no snapshots any more, or will not be.
+            let mut next = above.get(&layer).and_then(|&(parent, _)| parent);
+            while let Some(at) = next {
+                if layers.contains(&at) {
+                    held.entry(at).or_default().push(name.clone());
+                }
+                next = match above.get(&at) {
+                    Some(&(parent, true)) => parent,
+                    _ => None,
+                };
             }
         }
         Ok(held)
@@ -151,6 +182,43 @@ impl Store {
     pub fn would_free(&self, snapshots: &[SnapshotInfo]) -> Result<u64, CollectError> {
         let layers = snapshots.iter().map(|info| info.layer).collect();
         would_free(&self.core, &layers)
+    }
+
+    /// What the store takes of the disk, and for whom. Looks at every object; `progress` is told how many
+    /// and how many bytes, and says whether to go on.
+    ///
+    /// # Errors
+    /// [`CollectError`].
+    pub fn usage(
+        &self,
+        progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+    ) -> Result<StoreUsage, CollectError> {
+        usage(&self.core, progress)
+    }
+
+    /// Allocated bytes of the files seen in a snapshot, shared or not.
+    ///
+    /// # Errors
+    /// When the catalog cannot be read.
+    pub fn apparent(&self, snapshot: &SnapshotInfo) -> Result<u64, CatalogError> {
+        let (bytes, _) = self.core.catalog.totals(snapshot.layer)?;
+        Ok(bytes.max(0).unsigned_abs())
+    }
+
+    /// What keeps a snapshot's layer besides what stands on it.
+    ///
+    /// # Errors
+    /// When the catalog cannot be read.
+    pub fn kept_by(&self, snapshot: &SnapshotInfo) -> Result<Vec<KeptBy>, CollectError> {
+        let families = self.core.catalog.families()?;
+        let mut kept = Vec::new();
+        if self.core.uses.all().contains(&snapshot.layer) {
+            kept.push(KeptBy::Use);
+        }
+        if also_used(&self.core, &families, HashSet::new())?.contains(&snapshot.layer) {
+            kept.push(KeptBy::Landing);
+        }
+        Ok(kept)
     }
 
     /// Has space given back in the background.

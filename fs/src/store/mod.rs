@@ -34,7 +34,7 @@ pub use adopt::AdoptError;
 pub use base::{BaseDir, BaseError};
 pub use builder::{BuildError, Builder, NewContents, NewFile, Xattr};
 pub use cursor::{CursorError, SnapshotCursor};
-pub use delete::{DeleteError, DeleteSelection};
+pub use delete::{DeleteError, DeleteSelection, KeptBy};
 pub use fork::ForkError;
 pub use import::ImportError;
 pub use log::{LogEntry, LogError, LogKind};

@@ -3,12 +3,13 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use super::Daemon;
 use super::snapshots::nanoseconds;
-use crate::error::ApiError;
-use crate::wire::space::{Collected, SnapshotSize, SnapshotsDeleted};
-use crate::wire::{Collect, DeleteSnapshots, Progress, SnapshotSizes};
-use floe_fs::{CollectReport, DeleteSelection, SnapshotFilter};
+use super::{Daemon, subject};
+use crate::daemon::mounts::Subject;
+use crate::error::{ApiError, ErrorKind};
+use crate::wire::space::{Collected, Size, SnapshotSize, SnapshotsDeleted, StoreUsage};
+use crate::wire::{Collect, DeleteSnapshots, Progress, Sizes, Usage};
+use floe_fs::{CollectReport, DeleteSelection, KeptBy, SnapshotFilter, SnapshotInfo};
 
 /// How often a client is told how far it is.
 const REPORT_EVERY: Duration = Duration::from_millis(100);
@@ -63,27 +64,88 @@ fn selection(request: DeleteSnapshots) -> Result<DeleteSelection, ApiError> {
     })
 }
 
-/// Tells how much snapshots take.
+/// Tells how much snapshots and workspaces take.
 ///
 /// # Errors
 /// When one is not found.
-pub fn snapshot_sizes(
+pub fn sizes(
     daemon: &Daemon,
-    request: &SnapshotSizes,
-) -> Result<Vec<SnapshotSize>, ApiError> {
+    request: &Sizes,
+    on_progress: &mut dyn FnMut(&Progress) -> bool,
+) -> Result<Vec<Size>, ApiError> {
     let mut sizes = Vec::new();
-    for reference in &request.snapshots {
-        let info = [daemon.store.find_snapshot(reference)?];
-        let frees = daemon.store.would_free(&info)?;
-        let mut held = daemon.store.standing_on(&info)?;
-        let [info] = info;
-        sizes.push(SnapshotSize {
-            held_by: held.remove(&info.layer).unwrap_or_default(),
-            snapshot: info.into(),
-            frees,
+    let mut all = None;
+    for target in &request.targets {
+        sizes.push(match subject(daemon, target)? {
+            Subject::Snapshot(info) => Size::Snapshot(Box::new(snapshot_size(daemon, info)?)),
+            Subject::Workspace(info) => {
+                if all.is_none() {
+                    all = Some(daemon.store.usage(&mut counter(on_progress))?.workspaces);
+                }
+                let found = all.iter().flatten().find(|usage| usage.id == info.id);
+                // It was deleted meanwhile.
+                let found = found.cloned().ok_or_else(|| {
+                    ApiError::new(
+                        ErrorKind::NotFound,
+                        format!("there is no workspace '{target}'"),
+                    )
+                })?;
+                Size::Workspace(found.into())
+            }
         });
     }
     Ok(sizes)
+}
+
+fn snapshot_size(daemon: &Daemon, info: SnapshotInfo) -> Result<SnapshotSize, ApiError> {
+    let apparent = daemon.store.apparent(&info)?;
+    let kept = daemon.store.kept_by(&info)?;
+    let info = [info];
+    let exclusive = daemon.store.would_free(&info)?;
+    let mut held = daemon.store.standing_on(&info)?;
+    let [info] = info;
+    let kept = kept.into_iter().map(|by| match by {
+        KeptBy::Use => "use",
+        KeptBy::Landing => "landing",
+    });
+    Ok(SnapshotSize {
+        held_by: held.remove(&info.layer).unwrap_or_default(),
+        kept_by: kept.map(str::to_owned).collect(),
+        snapshot: info.into(),
+        apparent,
+        exclusive,
+        shared: apparent.saturating_sub(exclusive),
+        frees: exclusive,
+    })
+}
+
+/// Tells what the store takes of the disk.
+///
+/// # Errors
+/// When the store cannot be read, or nobody waits for the answer any more.
+pub fn usage(
+    daemon: &Daemon,
+    _: &Usage,
+    on_progress: &mut dyn FnMut(&Progress) -> bool,
+) -> Result<StoreUsage, ApiError> {
+    Ok(daemon.store.usage(&mut counter(on_progress))?.into())
+}
+
+/// Tells a client now and then how many objects were looked at.
+fn counter(
+    on_progress: &mut dyn FnMut(&Progress) -> bool,
+) -> impl FnMut(u64, u64) -> ControlFlow<()> {
+    let mut told = Instant::now();
+    move |files, bytes| {
+        if told.elapsed() < REPORT_EVERY {
+            return ControlFlow::Continue(());
+        }
+        told = Instant::now();
+        match on_progress(&Progress { files, bytes }) {
+            true => ControlFlow::Continue(()),
+            false => ControlFlow::Break(()),
+        }
+    }
 }
 
 /// Gives back what nothing needs any more.

@@ -60,7 +60,12 @@ fn dispatch(daemon: &Daemon, request: Request, stream: &mut UnixStream) -> io::R
         R::DeleteSnapshots(request) => with_progress(stream, |_, on_progress| {
             handlers::delete_snapshots(daemon, request, on_progress)
         }),
-        R::SnapshotSizes(request) => answer(stream, handlers::snapshot_sizes(daemon, &request)),
+        R::Sizes(request) => with_progress(stream, |_, on_progress| {
+            handlers::sizes(daemon, &request, on_progress)
+        }),
+        R::Usage(request) => with_progress(stream, |_, on_progress| {
+            handlers::usage(daemon, &request, on_progress)
+        }),
         R::Collect(request) => with_progress(stream, |_, on_progress| {
             handlers::collect(daemon, &request, on_progress)
         }),
