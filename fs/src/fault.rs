@@ -15,6 +15,9 @@
 //! `$FLOE_TEST_KILL_AT` has the process killed (SIGKILL) at its so manieth [`step`], of which there is one before and
 //! after everything that a landing in a directory of the host does.
 //!
+//! [`fail_writes`] has writes of the store fail as on a full disk: to objects and to the catalog. It is for
+//! tests of the library; `$FLOE_TEST_FULL_AT` does the same for a process, from its so manieth write on.
+//!
 //! Threads that serve no request, such as the one that reclaims files, never panic here.
 
 /// A request that this thread serves, until dropped.
@@ -24,6 +27,7 @@ pub(crate) struct Serving(());
 #[cfg(debug_assertions)]
 mod asked {
     use std::cell::Cell;
+    use std::io;
     use std::path::PathBuf;
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,6 +36,38 @@ mod asked {
 
     thread_local! {
         pub(super) static OPERATION: Cell<Option<&'static str>> = const { Cell::new(None) };
+    }
+
+    /// Which writes fail: the first, how many, and how many there were.
+    pub(super) struct Full {
+        pub(super) first: AtomicU64,
+        pub(super) count: AtomicU64,
+        pub(super) so_far: AtomicU64,
+    }
+
+    pub(super) fn full() -> &'static Full {
+        static FULL: OnceLock<Full> = OnceLock::new();
+        FULL.get_or_init(|| {
+            let asked = std::env::var("FLOE_TEST_FULL_AT").ok();
+            let first: Option<u64> = asked.and_then(|at| at.parse().ok());
+            Full {
+                first: AtomicU64::new(first.unwrap_or(0)),
+                count: AtomicU64::new(u64::MAX),
+                so_far: AtomicU64::new(0),
+            }
+        })
+    }
+
+    /// Fails if a test asked for it.
+    pub(super) fn write() -> io::Result<()> {
+        let full = full();
+        let first = full.first.load(Ordering::SeqCst);
+        let number = full.so_far.fetch_add(1, Ordering::SeqCst) + 1;
+        let until = first.saturating_add(full.count.load(Ordering::SeqCst));
+        if first > 0 && (first..until).contains(&number) {
+            return Err(rustix::io::Errno::NOSPC.into());
+        }
+        Ok(())
     }
 
     /// Kills this process if a test asked for it here.
@@ -99,4 +135,36 @@ pub(crate) fn point(name: &str) {
 pub(crate) fn step() {
     #[cfg(debug_assertions)]
     asked::step();
+}
+
+/// Has `count` writes to the stores of this process fail as on a full disk, from the `first` on (none if that is 0), and
+/// returns how many writes there were since this was called last. Debug builds only.
+#[cfg(debug_assertions)]
+pub fn fail_writes(first: u64, count: u64) -> u64 {
+    use std::sync::atomic::Ordering;
+    let full = asked::full();
+    full.first.store(0, Ordering::SeqCst);
+    let so_far = full.so_far.swap(0, Ordering::SeqCst);
+    full.count.store(count, Ordering::SeqCst);
+    full.first.store(first, Ordering::SeqCst);
+    so_far
+}
+
+/// A place where a test can have a write fail for want of room. Comes before the write.
+#[inline]
+pub(crate) fn write() -> std::io::Result<()> {
+    #[cfg(debug_assertions)]
+    return asked::write();
+    #[cfg(not(debug_assertions))]
+    Ok(())
+}
+
+/// As [`std::os::unix::fs::FileExt::write_all_at`]; one that a test has fail writes half of the bytes.
+pub(crate) fn write_all_at(file: &std::fs::File, data: &[u8], offset: u64) -> std::io::Result<()> {
+    use std::os::unix::fs::FileExt;
+    if let Err(full) = write() {
+        file.write_all_at(&data[..data.len() / 2], offset)?;
+        return Err(full);
+    }
+    file.write_all_at(data, offset)
 }

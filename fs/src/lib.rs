@@ -53,6 +53,8 @@ pub use diff::{
     DiffEntry, DiffError, DiffOptions, DiffSide, FileChange, FileDiff, FileVersion, TEXT_MAX,
 };
 pub use engine::{Attachment, FreezeError, Quota, View, ViewTarget};
+#[cfg(debug_assertions)]
+pub use fault::fail_writes;
 pub use land::host::{
     Guard, HostChange, HostConflict, HostLandError, HostLandOptions, HostLanded, HostPart,
     HostPlan, HostReport, Meta, NewKind, NewThing, Ours, Source, Theirs,

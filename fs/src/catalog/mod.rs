@@ -45,6 +45,7 @@ pub(crate) use space::{FamilyRecord, LayerRow};
 
 use crate::change::Change;
 use crate::contents::ContentsError;
+use crate::fault;
 use crate::lock::{Mutex, MutexGuard, rank};
 
 /// Copies the whole log back and cuts it.
@@ -180,7 +181,10 @@ impl Catalog {
         if !removes && !self.reserve.may_add() {
             return Err(CatalogError::Full);
         }
-        match apply::apply(&mut writer, change) {
+        let applied = fault::write()
+            .map_err(|_| CatalogError::Full)
+            .and_then(|()| apply::apply(&mut writer, change));
+        match applied {
             Err(error) if removes && error.is_full() && self.reserve.release() => {
                 // The log takes up space as well, until it is copied back. That syncs it.
                 if let Some(Err(error)) = self.before_checkpoint.get().map(|before| before()) {

@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 use rustix::fs::{SeekFrom, seek};
 
 use super::ContentsError;
+use crate::fault::write_all_at;
 use crate::id::ObjectId;
 
 /// Bytes copied at a time.
@@ -75,7 +76,7 @@ pub(crate) fn copy_file(
                 // Cut shorter while it was read; the rest reads as zeros.
                 return Ok(());
             }
-            to.write_all_at(&buffer[..count], at)
+            write_all_at(to, &buffer[..count], at)
                 .map_err(ContentsError::object("write to", object))?;
             at += count as u64;
         }

@@ -15,6 +15,7 @@ use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use super::extents::Segment;
 use super::{BLOCK, ContentsError, ExtentMap, Objects, WHOLE_COPY_MAX, as_len};
 use crate::change::{BLOCK_END, Change, Row};
+use crate::fault;
 use crate::id::{Ino, LayerId, ObjectId};
 
 /// Bytes copied up at a time.
@@ -166,8 +167,7 @@ impl FileIo<'_> {
         };
         let file = self.own_file(own)?;
         let before = allocated(&file, own)?;
-        file.write_all_at(data, offset)
-            .map_err(ContentsError::object("write to", own))?;
+        fault::write_all_at(&file, data, offset).map_err(ContentsError::object("write to", own))?;
         self.blocks_delta += allocated(&file, own)? - before;
         Ok(())
     }
@@ -265,7 +265,11 @@ impl FileIo<'_> {
             }
             let part = bytes(&run);
             let (from, to) = (part.start.max(range.start), part.end.min(range.end));
-            fallocate(&*file, FallocateFlags::KEEP_SIZE, from, to - from)
+            fault::write()
+                .and_then(|()| {
+                    let flags = FallocateFlags::KEEP_SIZE;
+                    Ok(fallocate(&*file, flags, from, to - from)?)
+                })
                 .map_err(ContentsError::object("reserve space in", own))?;
         }
         self.blocks_delta += allocated(&file, own)? - before;
@@ -484,7 +488,9 @@ fn punch_object(file: &File, object: ObjectId, range: &Range<u64>) -> Result<(),
         return Ok(());
     }
     let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    fallocate(file, mode, range.start, range.end - range.start)
+    // A hole in the middle of an extent needs another one.
+    fault::write()
+        .and_then(|()| Ok(fallocate(file, mode, range.start, range.end - range.start)?))
         .map_err(ContentsError::object("punch a hole in", object))
 }
 
@@ -509,7 +515,8 @@ fn copy_data(
             let run = pages.take_while(|page| page.iter().any(|&byte| byte != 0));
             let run_len = run.map(<[u8]>::len).sum::<usize>();
             if run_len > 0 {
-                to.write_all_at(
+                fault::write_all_at(
+                    to,
                     &chunk[from_page..from_page + run_len],
                     at + from_page as u64,
                 )

@@ -12,6 +12,7 @@ use lru::LruCache;
 
 use super::ContentsError;
 use super::dirty::Dirty;
+use crate::fault;
 use crate::id::{Ino, ObjectId};
 use crate::lock::{Mutex, rank};
 use crate::private::open_private;
@@ -101,6 +102,7 @@ impl Objects {
         let path = self.path(id);
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true).mode(0o600);
+        fault::write().map_err(ContentsError::object("create", id))?;
         let file = match options.open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let parent = path.parent().unwrap_or(&self.dir);

@@ -2,12 +2,12 @@
 
 use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use crate::catalog::{CatalogError, Queries};
 use crate::change::{ContentKind, InodeRow};
 use crate::contents::{BLOCK, ContentsError, ExtentMap, FileIo, Objects, Source, as_len};
+use crate::fault;
 use crate::id::{Ino, ObjectId};
 use crate::layers::Lineage;
 
@@ -145,7 +145,7 @@ impl Contents {
                 }
                 let len = as_len(part.end - at).min(COPY_CHUNK);
                 self.read(objects, at, &mut buffer[..len])?;
-                to.write_all_at(&buffer[..len], at)
+                fault::write_all_at(to, &buffer[..len], at)
                     .map_err(ContentsError::object("write to", object))?;
                 at += len as u64;
             }

@@ -17,6 +17,7 @@ use crate::change::{BLOCK_END, Change, ContentKind, EntryRow, InodeRow, Name, Ro
 use crate::contents::{ContentsError, CopyError, FileCopy, INLINE_MAX, copy_file};
 use crate::dispatch::OpError;
 use crate::engine::now_ns;
+use crate::fault::write_all_at;
 use crate::id::{Ino, LayerId, ObjectId, WorkspaceId, WorkspaceName};
 
 /// Rows in one transaction: large enough to be fast, small enough that others are not kept
@@ -342,8 +343,7 @@ impl Builder<'_> {
             }
             NewContents::Bytes(data) => {
                 let (object, to) = self.object(ino, row)?;
-                to.write_all_at(data, 0)
-                    .map_err(ContentsError::object("write to", object))?;
+                write_all_at(&to, data, 0).map_err(ContentsError::object("write to", object))?;
                 row.attr.size = data.len() as u64;
                 row.attr.blocks = blocks(&to, object)?;
             }

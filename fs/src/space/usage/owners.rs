@@ -210,7 +210,7 @@ mod tests {
                 links.iter().map(|(places, bytes)| (place(places), *bytes)).collect();
             let found = shares(&layers, &linked);
             prop_assert_eq!(&found, &slowly(&layers, &linked));
-            let all = layers.iter().map(|layer| layer.bytes).chain(linked.into_values()).sum();
+            let all: u64 = layers.iter().map(|layer| layer.bytes).chain(linked.into_values()).sum();
             let exclusive: u64 = found.of.values().map(|share| share.exclusive).sum();
             prop_assert_eq!(exclusive + found.shared + found.nobodys, all);
         }
