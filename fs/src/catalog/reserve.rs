@@ -149,6 +149,10 @@ pub(super) fn only_removes(change: &Change) -> bool {
             | Row::DeleteWorkspace { .. }
             | Row::DropMounts
             | Row::DropMount { .. }
+            | Row::DropRetention { .. }
+            | Row::DropLabel { .. }
+            // Or what is protected could not be deleted.
+            | Row::ProtectSnapshot { protected: false, .. }
             // The end of an inode that an older layer has.
             | Row::PutInode { row: None, .. } => removes = true,
             Row::PutInode { row: Some(_), .. }

@@ -12,6 +12,7 @@ mod chores;
 mod control;
 mod cursor;
 mod delete;
+mod edit;
 mod fork;
 mod import;
 mod land;
@@ -19,6 +20,7 @@ mod log;
 mod mounts;
 mod open;
 mod place;
+mod retention;
 mod rollback;
 mod snapshots;
 mod trust;
@@ -33,17 +35,20 @@ pub use adopt::AdoptError;
 pub use base::{BaseDir, BaseError};
 pub use builder::{BuildError, Builder, NewContents, NewFile, Xattr};
 pub use cursor::{CursorError, SnapshotCursor};
+pub(crate) use delete::drop_snapshots;
 pub use delete::{DeleteError, DeleteSelection};
+pub use edit::{Edit, EditError, SnapshotEdit};
 pub use fork::ForkError;
 pub use import::ImportError;
 pub use log::{LogEntry, LogError, LogKind};
 pub use open::OpenError;
+pub use retention::{RetentionError, RetentionReport, RetentionSetting, RetiredSnapshot};
 pub use rollback::RollbackError;
 pub use snapshots::{FindError, SnapshotError};
 pub use types::{
-    AdoptProgress, AdoptReport, BaseInfo, BaseState, DeletedSnapshot, Fidelity, ForkSource,
-    ImportProgress, ImportReport, MountRecord, MountTarget, RollbackReport, SnapshotFilter,
-    SnapshotInfo, SnapshotOptions, StoreInfo, WorkspaceInfo,
+    AdoptProgress, AdoptReport, BaseInfo, BaseState, DeletedSnapshot, DeletedSnapshots, Fidelity,
+    ForkSource, ImportProgress, ImportReport, MountRecord, MountTarget, RollbackReport,
+    SnapshotFilter, SnapshotInfo, SnapshotOptions, StoreInfo, WorkspaceInfo,
 };
 pub use workspaces::WorkspaceError;
 
@@ -55,7 +60,9 @@ pub struct Store {
     id: String,
     created_at: i64,
     controls: control::Controls,
-    // Ends before the rest goes.
+    // These end before the rest goes.
+    #[expect(dead_code, reason = "held for its Drop")]
+    retainer: crate::retention::Retainer,
     #[expect(dead_code, reason = "held for its Drop")]
     collector: crate::space::Collector,
     // Finishes what is queued before the rest goes.
