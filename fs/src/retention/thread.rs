@@ -29,14 +29,14 @@ const AFTER_FAILURE: Duration = Duration::from_secs(60);
 /// Snapshots remembered until the next look; of more it looks at every workspace.
 const TAKEN_MAX: usize = 4096;
 
+/// Whose a snapshot is, and who took it.
+type Taken = (WorkspaceId, SnapshotClass);
+
 /// How the thread learns that there may be something to do.
 #[derive(Debug)]
 pub(crate) struct Signal {
     /// Of what snapshots were taken since the last look.
-    taken: (
-        Sender<(WorkspaceId, SnapshotClass)>,
-        Receiver<(WorkspaceId, SnapshotClass)>,
-    ),
+    taken: (Sender<Taken>, Receiver<Taken>),
     /// There were more.
     missed: AtomicBool,
     wake: (Sender<()>, Receiver<()>),
