@@ -88,7 +88,7 @@ fn what_is_protected_is_refused_by_reference_and_else_passed_over() {
         told.contains("w/green") && !told.contains(&second),
         "{told}"
     );
-    assert!(told.contains("floe snap unprotect w/green"), "{told}");
+    assert!(told.contains("snap unprotect w/green"), "{told}");
     assert_eq!(ids(&store, &[]), [third.as_str(), &second, first]);
     store.ok(["snap", "protect", &third, first]);
     assert_eq!(ids(&store, &["--protected"]), [third.as_str(), first]);
@@ -219,7 +219,7 @@ fn what_is_said_of_a_snapshot_can_be_changed() {
         (&json!("one"), &json!("why"))
     );
     let failed = store.fails(4, ["snap", "edit", "w/two", "--name", "one", "-m", "other"]);
-    assert!(String::from_utf8_lossy(&failed.stderr).contains("floe snap show w/one"));
+    assert!(String::from_utf8_lossy(&failed.stderr).contains("snap show w/one"));
     assert_eq!(store.json(["snap", "show", second])["message"], Value::Null);
     store.fails(2, ["snap", "edit", "w/one", "--name", "a/b"]);
     store.fails(2, ["snap", "edit", "w/one", "--name", "x", "--no-name"]);

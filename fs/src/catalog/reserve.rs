@@ -222,6 +222,12 @@ mod tests {
         };
         assert!(of(&[&gone]) && of(&[&usage, &gone]) && of(&[&ended]));
         assert!(of(&[&Row::DoomObject { id: ObjectId(1) }]));
+        // What is protected can be deleted when that was taken back.
+        let protect = |protected| Row::ProtectSnapshot {
+            id: crate::id::SnapshotId::parse("0123456789abcdef").unwrap(),
+            protected,
+        };
+        assert!(of(&[&protect(false)]) && !of(&[&protect(true)]));
         // Removes nothing; adds as well.
         assert!(!of(&[&usage]) && !of(&[&gone, &object]) && !of(&[]));
     }
