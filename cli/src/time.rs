@@ -56,15 +56,75 @@ pub fn elapsed(us: u64) -> String {
 /// # Errors
 /// When it is no age.
 pub fn long_ago(text: &str) -> Result<Timestamp, String> {
+    let now = Timestamp::now().to_zoned_datetime(jiff::tz::TimeZone::UTC);
+    let then = now.checked_sub(length(text)?);
+    Ok(then.map_err(|error| error.to_string())?.timestamp())
+}
+
+fn length(text: &str) -> Result<Span, String> {
     let span: Span = text
         .parse()
         .map_err(|_| "an age is like 7d, 12h or '1w 2d'".to_owned())?;
     if !span.is_positive() {
         return Err("an age is more than nothing".to_owned());
     }
+    Ok(span)
+}
+
+/// The time so much later than now: `7d`, `12h`, `1w 2d`.
+///
+/// # Errors
+/// When it is no duration.
+pub fn from_now(text: &str) -> Result<Timestamp, String> {
     let now = Timestamp::now().to_zoned_datetime(jiff::tz::TimeZone::UTC);
-    let then = now.checked_sub(span).map_err(|error| error.to_string())?;
-    Ok(then.timestamp())
+    let then = now.checked_add(length(text)?);
+    Ok(then.map_err(|error| error.to_string())?.timestamp())
+}
+
+/// A length of time in whole seconds; for clap.
+///
+/// # Errors
+/// When it is none, or too short.
+pub fn seconds(text: &str) -> Result<u64, String> {
+    let now = Timestamp::now().to_zoned_datetime(jiff::tz::TimeZone::UTC);
+    let exact = length(text)?.to_duration(&now);
+    let seconds = exact.map_err(|error| error.to_string())?.as_secs();
+    match u64::try_from(seconds).map_err(|error| error.to_string())? {
+        0 => Err("at least a second".to_owned()),
+        seconds => Ok(seconds),
+    }
+}
+
+/// A length of time: `7 d`, `1 d 12 h`, `90 s`.
+#[must_use]
+pub fn span(seconds: u64) -> String {
+    let parts = [
+        (seconds / 86_400, "d"),
+        (seconds / 3_600 % 24, "h"),
+        (seconds / 60 % 60, "min"),
+        (seconds % 60, "s"),
+    ];
+    let parts = parts.iter().filter(|(count, _)| *count > 0);
+    let texts: Vec<_> = parts
+        .map(|(count, unit)| format!("{count} {unit}"))
+        .collect();
+    texts.join(" ")
+}
+
+/// How far away an RFC 3339 time is: `in 3 h`. A text that is no time is returned as it is.
+#[must_use]
+pub fn until(text: &str) -> String {
+    let Ok(time) = text.parse::<Timestamp>() else {
+        return text.to_owned();
+    };
+    let left = time.duration_since(Timestamp::now()).as_secs();
+    match u64::try_from(left).unwrap_or(0) {
+        0 => "now".to_owned(),
+        seconds @ 1..60 => format!("in {seconds} s"),
+        seconds @ 60..3_600 => format!("in {} min", seconds / 60),
+        seconds @ 3_600..172_800 => format!("in {} h", seconds / 3_600),
+        seconds => format!("in {} days", seconds / 86_400),
+    }
 }
 
 #[cfg(test)]
@@ -99,6 +159,27 @@ mod tests {
         assert_eq!(elapsed(1_250), "1.2 ms");
         assert_eq!(elapsed(3_450_000), "3.4 s");
         assert_eq!(elapsed(125_000_000), "2 min 5 s");
+    }
+
+    #[test]
+    fn lengths_of_time_are_read_and_shown() {
+        for (text, shown) in [
+            ("7d", "7 d"),
+            ("1w 2d", "9 d"),
+            ("36h", "1 d 12 h"),
+            ("90s", "1 min 30 s"),
+            ("1 d 12 h", "1 d 12 h"),
+        ] {
+            assert_eq!(span(seconds(text).unwrap()), shown, "{text}");
+        }
+        for wrong in ["", "7", "-1d", "0s", "999 ms", "never"] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
+        let hour = from_now("1h").unwrap().duration_since(Timestamp::now());
+        assert!((3_590..=3_600).contains(&hour.as_secs()));
+        assert_eq!(until(&from_now("90 min").unwrap().to_string()), "in 1 h");
+        assert_eq!(until("2026-01-02T03:04:05Z"), "now");
+        assert_eq!(until("tomorrow"), "tomorrow");
     }
 
     #[test]

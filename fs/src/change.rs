@@ -211,6 +211,10 @@ pub struct SnapshotRow {
     pub elapsed_us: u64,
     /// Whether the caller asked to wait for the disk.
     pub durable: bool,
+    /// When it is deleted, in nanoseconds since the epoch; none: never by itself.
+    pub expires_at: Option<i64>,
+    /// Nothing deletes it until that is taken back.
+    pub protected: bool,
     /// Labels.
     pub labels: Vec<(String, String)>,
 }
@@ -416,6 +420,44 @@ pub enum Row {
     },
     /// Forgets a landing.
     DropLanding { id: u64 },
+    /// Sets how long snapshots of a workspace are kept; of none: of each without such a row.
+    SetRetention {
+        workspace: Option<WorkspaceId>,
+        automatic: bool,
+        keep_last: Option<u64>,
+        /// Nanoseconds.
+        keep_within: Option<i64>,
+    },
+    /// Forgets that.
+    DropRetention {
+        workspace: Option<WorkspaceId>,
+        automatic: bool,
+    },
+    /// Gives a snapshot another name, or none.
+    RenameSnapshot {
+        id: SnapshotId,
+        name: Option<String>,
+    },
+    /// Gives a snapshot another message, or none.
+    SetMessage {
+        id: SnapshotId,
+        message: Option<String>,
+    },
+    /// Says when a snapshot is deleted, or that it is not by itself.
+    SetExpiry {
+        id: SnapshotId,
+        expires_at: Option<i64>,
+    },
+    /// Protects a snapshot, or takes that back.
+    ProtectSnapshot { id: SnapshotId, protected: bool },
+    /// Gives a snapshot a label.
+    PutLabel {
+        snapshot: SnapshotId,
+        key: String,
+        value: String,
+    },
+    /// Takes a label from a snapshot.
+    DropLabel { snapshot: SnapshotId, key: String },
 }
 
 /// Row operations that take effect together.

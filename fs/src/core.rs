@@ -19,6 +19,7 @@ use crate::engine::View;
 use crate::id::{Ino, LayerId, ObjectId};
 use crate::layers::SharedLayers;
 use crate::lock::{Mutex, RwLock, rank};
+use crate::retention;
 use crate::space::{Collecting, Room, Signal, Use, Uses};
 
 /// Inode numbers reserved with one write to the catalog.
@@ -34,6 +35,9 @@ pub(crate) fn note_clean_end(lock: &File) -> io::Result<()> {
     lock.write_all_at(CLEAN.as_bytes(), 0)?;
     lock.set_len(CLEAN.len() as u64)
 }
+
+/// Rank of [`Core::deciding`]: bases are asked for inside.
+pub(crate) type Deciding = Mutex<{ rank::GATE }, ()>;
 
 /// Work that no caller waits for.
 pub(crate) enum Chore {
@@ -71,6 +75,10 @@ pub(crate) struct Core {
     pub(crate) collect: Arc<Signal>,
     /// Held by whoever does.
     pub(crate) collecting: Mutex<{ rank::CONTROL }, Collecting>,
+    /// Wakes whoever deletes snapshots by rules.
+    pub(crate) retain: Arc<retention::Signal>,
+    /// Held by whoever deletes snapshots, or changes what is said of them or of how long they are kept.
+    pub(crate) deciding: Deciding,
     /// Where [`Chore`]s go; closed when the store closes.
     pub(crate) chores: Mutex<{ rank::LEAF }, Option<Sender<Chore>>>,
     /// The lock file, locked: until nobody can write here any more, whoever still has a view.

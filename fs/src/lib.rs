@@ -40,6 +40,7 @@ mod land;
 mod layers;
 mod lock;
 mod private;
+mod retention;
 mod space;
 mod store;
 #[allow(unsafe_code)]
@@ -61,12 +62,14 @@ pub use land::host::{
 };
 pub use land::{LandConflict, LandEntry, LandError, LandOptions, LandReport};
 pub use layers::TreeError;
+pub use retention::{RetentionRule, RetireReason, RuleSource, SnapshotClass};
 pub use space::{CollectError, CollectReport, StoreUsage, WorkspaceUsage};
 pub use store::{
     AdoptError, AdoptProgress, AdoptReport, BaseDir, BaseError, BaseInfo, BaseState, BuildError,
-    Builder, CursorError, DeleteError, DeleteSelection, DeletedSnapshot, Fidelity, FindError,
-    ForkError, ForkSource, ImportError, ImportProgress, ImportReport, KeptBy, LogEntry, LogError,
-    LogKind, MountRecord, MountTarget, NewContents, NewFile, OpenError, RollbackError,
-    RollbackReport, SnapshotCursor, SnapshotError, SnapshotFilter, SnapshotInfo, SnapshotOptions,
-    Store, StoreInfo, WorkspaceError, WorkspaceInfo, Xattr,
+    Builder, CursorError, DeleteError, DeleteSelection, DeletedSnapshot, DeletedSnapshots, Edit,
+    EditError, Fidelity, FindError, ForkError, ForkSource, ImportError, ImportProgress,
+    ImportReport, KeptBy, LogEntry, LogError, LogKind, MountRecord, MountTarget, NewContents,
+    NewFile, OpenError, RetentionError, RetentionReport, RetentionSetting, RetiredSnapshot,
+    RollbackError, RollbackReport, SnapshotCursor, SnapshotEdit, SnapshotError, SnapshotFilter,
+    SnapshotInfo, SnapshotOptions, Store, StoreInfo, WorkspaceError, WorkspaceInfo, Xattr,
 };

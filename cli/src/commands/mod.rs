@@ -15,6 +15,7 @@ pub(crate) mod land;
 pub(crate) mod log;
 pub(crate) mod man;
 pub(crate) mod mount;
+pub(crate) mod retention;
 pub(crate) mod rollback;
 pub(crate) mod snap;
 pub(crate) mod snapshot;
@@ -142,9 +143,12 @@ pub(crate) enum Command {
     Diff(diff::Diff),
     Land(land::Land),
     Log(log::Log),
-    /// Snapshots: list, show, tree, delete
+    /// Snapshots: list, show, tree, protect, label, edit, delete
     #[command(subcommand)]
     Snap(snap::Snap),
+    /// How long snapshots are kept: show, set, clear, apply
+    #[command(subcommand)]
+    Retention(retention::Retention),
     /// The daemon: start, stop, status, run
     #[command(subcommand)]
     Daemon(daemon::Daemon),
@@ -188,6 +192,7 @@ impl Command {
             Self::Land(command) => command.run(context),
             Self::Log(command) => command.run(context),
             Self::Snap(command) => command.run(context),
+            Self::Retention(command) => command.run(context),
             Self::Daemon(command) => return command.run(context),
             Self::Store(command) => command.run(context),
             Self::Du(command) => command.run(context),

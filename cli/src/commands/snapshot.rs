@@ -1,6 +1,7 @@
 //! `floe snapshot`.
 
 use clap::Args;
+use jiff::Timestamp;
 
 use super::{Context, label, labels};
 use crate::error::ApiError;
@@ -33,6 +34,12 @@ pub(crate) struct Snapshot {
     /// Return only once it would survive a power failure
     #[arg(long)]
     durable: bool,
+    /// Delete it when so much time is past: `7d`, `12h`, `1w 2d`
+    #[arg(long, value_name = "AGE", value_parser = time::from_now)]
+    expires: Option<Timestamp>,
+    /// Let nothing delete it until `floe snap unprotect`
+    #[arg(long)]
+    protect: bool,
 }
 
 impl Snapshot {
@@ -47,6 +54,8 @@ impl Snapshot {
             message: self.message.clone(),
             labels: labels(&self.labels)?,
             durable: self.durable,
+            expires_at: self.expires.map(|time| time.to_string()),
+            protected: self.protect,
         })?;
         if context.output.json {
             return context.output.json(&snapshot);

@@ -4,8 +4,8 @@ use floe_fs::dispatch::fuser::MountError;
 use floe_fs::id::NameError;
 use floe_fs::{
     AdoptError, BaseError, CatalogError, CollectError, CursorError, DeleteError, DiffError,
-    FindError, ForkError, HostLandError, ImportError, LandError, LogError, OpenError,
-    RollbackError, SnapshotError, WorkspaceError,
+    EditError, FindError, ForkError, HostLandError, ImportError, LandError, LogError, OpenError,
+    RetentionError, RollbackError, SnapshotError, WorkspaceError,
 };
 
 use super::{ApiError, ErrorKind, shell_word};
@@ -226,10 +226,41 @@ impl From<DeleteError> for ApiError {
     fn from(error: DeleteError) -> Self {
         match error {
             DeleteError::Find(inner) => inner.into(),
+            DeleteError::Protected { ref references } => {
+                let words: Vec<_> = references.iter().map(|one| shell_word(one)).collect();
+                let what = words.join(" ");
+                Self::from_error(ErrorKind::Conflict, &error).hint(format!(
+                    "none was deleted; to let them go: `floe snap unprotect {what}`"
+                ))
+            }
             DeleteError::List(inner) => inner.into(),
             DeleteError::Collect(_) => Self::from_error(ErrorKind::Failed, &error)
                 .hint("the rest is given back in the background; `floe gc` tries at once"),
             DeleteError::Catalog(inner) => inner.into(),
+        }
+    }
+}
+
+impl From<EditError> for ApiError {
+    fn from(error: EditError) -> Self {
+        match error {
+            EditError::Find(inner) => inner.into(),
+            EditError::NameTaken {
+                ref workspace,
+                ref name,
+            } => Self::from_error(ErrorKind::Conflict, &error).hint(format!(
+                "look at it with `floe snap show {workspace}/{name}`"
+            )),
+            EditError::Catalog(inner) => inner.into(),
+        }
+    }
+}
+
+impl From<RetentionError> for ApiError {
+    fn from(error: RetentionError) -> Self {
+        match error {
+            RetentionError::Workspace(inner) => inner.into(),
+            RetentionError::Catalog(inner) => inner.into(),
         }
     }
 }

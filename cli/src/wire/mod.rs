@@ -20,9 +20,11 @@ mod changes;
 pub mod line;
 mod path;
 pub mod records;
+pub mod retention;
 pub mod space;
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -30,6 +32,7 @@ use serde::{Deserialize, Serialize};
 pub use path::WirePath;
 
 use crate::error::ApiError;
+use retention::{RetentionApplied, RetentionRule};
 use space::{Collected, Size, SnapshotsDeleted, StoreUsage};
 
 use records::{
@@ -232,6 +235,12 @@ requests! {
         labels: BTreeMap<String, String>,
         /// Return only once it would survive a power failure.
         durable: bool,
+        /// When to delete it, RFC 3339.
+        #[serde(default)]
+        expires_at: Option<String>,
+        /// Let nothing delete it.
+        #[serde(default)]
+        protected: bool,
     }
 
     /// Makes workspaces on a snapshot, all or none.
@@ -321,6 +330,15 @@ requests! {
         name: Option<String>,
         /// Only those with all of these labels.
         labels: BTreeMap<String, String>,
+        /// Only those that are protected, or are not.
+        #[serde(default)]
+        protected: Option<bool>,
+        /// Only those that Floe took by itself, or those taken by hand.
+        #[serde(default)]
+        automatic: Option<bool>,
+        /// Only those that bring this back: `filesystem` or `filesystem+memory`.
+        #[serde(default)]
+        fidelity: Option<String>,
         /// Only those taken before this time, RFC 3339.
         before: Option<String>,
         /// Only those taken at this time or later.
@@ -331,6 +349,60 @@ requests! {
         after: Option<String>,
         /// At most this many.
         limit: Option<usize>,
+    }
+
+    /// Changes what is said of snapshots, of all of them or none.
+    EditSnapshots -> Vec<Snapshot> {
+        /// The snapshot references.
+        snapshots: Vec<String>,
+        /// A name.
+        name: Option<String>,
+        /// No name.
+        no_name: bool,
+        /// A message; an empty one is none.
+        message: Option<String>,
+        /// When to delete them, RFC 3339.
+        expires_at: Option<String>,
+        /// Do not delete them by themselves.
+        never_expires: bool,
+        /// Let nothing delete them, or take that back.
+        protected: Option<bool>,
+        /// Labels that they get, or that get another value.
+        labels: BTreeMap<String, String>,
+        /// Labels that they lose.
+        without: Vec<String>,
+    }
+
+    /// Tells how long snapshots are kept.
+    ShowRetention -> Vec<RetentionRule> {
+        /// The rules that hold for this workspace; absent for all that were set.
+        workspace: Option<String>,
+    }
+
+    /// Sets how long snapshots are kept.
+    SetRetention -> Vec<RetentionRule> {
+        /// Of this workspace; absent for those without a rule of their own.
+        workspace: Option<String>,
+        /// Those that Floe takes by itself.
+        automatic: bool,
+        /// Keep so many of the newest.
+        keep_last: Option<NonZeroU64>,
+        /// Keep those taken in the last so many seconds.
+        keep_within_s: Option<u64>,
+    }
+
+    /// Takes back how long snapshots are kept.
+    ClearRetention -> Vec<RetentionRule> {
+        /// Of this workspace; absent for those without a rule of their own.
+        workspace: Option<String>,
+        /// Those that Floe takes by itself.
+        automatic: bool,
+    }
+
+    /// Deletes the snapshots that no rule keeps and those that have expired.
+    ApplyRetention -> RetentionApplied {
+        /// Only say which they are.
+        dry_run: bool,
     }
 
     /// Deletes snapshots, all of them or none.
@@ -362,8 +434,13 @@ requests! {
     /// Tells what the store takes of the disk.
     Usage -> StoreUsage {}
 
-    /// Gives back what nothing needs any more. It goes on in the background if the client goes away.
-    Collect -> Collected {}
+    /// Deletes what no rule keeps, and gives back what nothing needs any more. It goes on in the background
+    /// if the client goes away.
+    Collect -> Collected {
+        /// Only say what rules would delete, and what that would free.
+        #[serde(default)]
+        dry_run: bool,
+    }
 
     /// Describes one snapshot.
     ShowSnapshot -> Snapshot {

@@ -156,6 +156,12 @@ pub struct Snapshot {
     pub labels: BTreeMap<String, String>,
     /// Why Floe took it by itself: `fork`, `rollback` or `land`; absent if somebody asked for it.
     pub automatic: Option<String>,
+    /// When it is deleted; absent if it is not by itself.
+    #[serde(default)]
+    pub expires_at: Option<String>,
+    /// Whether nothing deletes it until that is taken back.
+    #[serde(default)]
+    pub protected: bool,
     /// Its frozen layer.
     pub layer: u64,
 }
@@ -175,6 +181,8 @@ impl From<SnapshotInfo> for Snapshot {
             message: info.message,
             labels: info.labels,
             automatic: info.automatic,
+            expires_at: info.expires_at,
+            protected: info.protected,
             layer: info.layer.0,
         }
     }
@@ -183,6 +191,7 @@ impl From<SnapshotInfo> for Snapshot {
 fn fidelity(fidelity: floe_fs::Fidelity) -> &'static str {
     match fidelity {
         floe_fs::Fidelity::Filesystem => "filesystem",
+        floe_fs::Fidelity::FilesystemMemory => "filesystem+memory",
     }
 }
 

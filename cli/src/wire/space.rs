@@ -12,6 +12,9 @@ pub struct SnapshotsDeleted {
     pub deleted: bool,
     /// The snapshots.
     pub snapshots: Vec<DeletedSnapshot>,
+    /// How many more were selected, and passed over because they are protected.
+    #[serde(default)]
+    pub protected: usize,
     /// In a dry run: bytes of contents that would be freed on the disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frees: Option<u64>,
@@ -148,6 +151,9 @@ impl From<floe_fs::StoreUsage> for StoreUsage {
 /// What was given back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Collected {
+    /// Snapshots that no rule kept or that had expired, deleted before.
+    #[serde(default)]
+    pub snapshots: u64,
     /// Layers removed that nothing could reach.
     pub layers: u64,
     /// Layers merged into the one that stood on them.
@@ -170,6 +176,7 @@ impl From<CollectReport> for Collected {
             elapsed_us,
         } = report;
         Self {
+            snapshots: 0,
             layers,
             merged,
             objects,

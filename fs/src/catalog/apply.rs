@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, Statement, params};
 
-use super::{CatalogError, space};
+use super::{CatalogError, retention, space};
 use crate::attr::Timestamp;
 use crate::change::{Change, InodeRow, Row, SnapshotRow};
 use crate::fault;
@@ -428,6 +428,14 @@ fn apply_base_row(connection: &Connection, row: &Row) -> rusqlite::Result<usize>
         Row::DropLanding { id } => {
             prepare("DELETE FROM landing WHERE id = ?1")?.execute([int(*id)])
         }
+        Row::SetRetention { .. }
+        | Row::DropRetention { .. }
+        | Row::RenameSnapshot { .. }
+        | Row::SetMessage { .. }
+        | Row::SetExpiry { .. }
+        | Row::ProtectSnapshot { .. }
+        | Row::PutLabel { .. }
+        | Row::DropLabel { .. } => retention::apply(connection, row),
         _ => space::apply(connection, row),
     }
 }
@@ -480,7 +488,8 @@ fn add_snapshot(connection: &Connection, row: &SnapshotRow) -> rusqlite::Result<
     connection
         .prepare_cached(
             "INSERT INTO snapshot (workspace, layer, id, name, message, automatic, created_at, \
-             elapsed_us, durable) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9)",
+             elapsed_us, durable, expires_at, protected) \
+             VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11)",
         )?
         .execute(params![
             int(row.workspace.0),
@@ -492,6 +501,8 @@ fn add_snapshot(connection: &Connection, row: &SnapshotRow) -> rusqlite::Result<
             row.created_at,
             int(row.elapsed_us),
             row.durable,
+            row.expires_at,
+            row.protected,
         ])?;
     for (key, value) in &row.labels {
         connection

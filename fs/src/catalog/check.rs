@@ -220,7 +220,7 @@ impl Inspection {
         )
     }
 
-    /// Labels and mounts of something that does not exist: the table, and what it names. To SQL
+    /// Labels, mounts and rules of something that does not exist: the table, and what it names. To SQL
     /// nothing is not among nothing: in a store without snapshots that holds for every mount.
     pub(crate) fn dangling(&self) -> Result<Vec<(String, String)>, CatalogError> {
         self.list(
@@ -229,7 +229,10 @@ impl Inspection {
              UNION ALL SELECT 'mount', hex(dir) FROM mount \
              WHERE (workspace IS NULL) = (snapshot IS NULL) \
              OR (workspace IS NOT NULL AND workspace NOT IN (SELECT id FROM workspace)) \
-             OR (snapshot IS NOT NULL AND snapshot NOT IN (SELECT id FROM snapshot))",
+             OR (snapshot IS NOT NULL AND snapshot NOT IN (SELECT id FROM snapshot)) \
+             UNION ALL SELECT 'retention', workspace || ' ' || automatic FROM retention \
+             WHERE automatic NOT IN (0, 1) \
+             OR (workspace <> 0 AND workspace NOT IN (SELECT id FROM workspace))",
             |row| Ok((row.get(0)?, row.get(1)?)),
         )
     }

@@ -22,6 +22,7 @@ mod pinned;
 mod query;
 mod read;
 mod reserve;
+mod retention;
 mod schema;
 mod space;
 
@@ -40,6 +41,7 @@ pub(crate) use landed::LandedRecord;
 pub(crate) use lists::{SnapshotQuery, SnapshotRecord, WorkspaceRecord};
 pub(crate) use pinned::Pinned;
 pub(crate) use query::{ExtentRow, Queries};
+pub(crate) use retention::KeptRecord;
 pub(crate) use schema::{APPLICATION_ID, FORMAT};
 pub(crate) use space::{FamilyRecord, LayerRow};
 

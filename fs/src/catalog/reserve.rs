@@ -149,6 +149,10 @@ pub(super) fn only_removes(change: &Change) -> bool {
             | Row::DeleteWorkspace { .. }
             | Row::DropMounts
             | Row::DropMount { .. }
+            | Row::DropRetention { .. }
+            | Row::DropLabel { .. }
+            // Or what is protected could not be deleted.
+            | Row::ProtectSnapshot { protected: false, .. }
             // The end of an inode that an older layer has.
             | Row::PutInode { row: None, .. } => removes = true,
             Row::PutInode { row: Some(_), .. }
@@ -220,6 +224,12 @@ mod tests {
         };
         assert!(of(&[&gone]) && of(&[&usage, &gone]) && of(&[&ended]));
         assert!(of(&[&Row::DoomObject { id: ObjectId(1) }]));
+        // What is protected can be deleted when that was taken back.
+        let protect = |protected| Row::ProtectSnapshot {
+            id: crate::id::SnapshotId::parse("0123456789abcdef").unwrap(),
+            protected,
+        };
+        assert!(of(&[&protect(false)]) && !of(&[&protect(true)]));
         // Removes nothing; adds as well.
         assert!(!of(&[&usage]) && !of(&[&gone, &object]) && !of(&[]));
     }

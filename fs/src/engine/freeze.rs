@@ -28,6 +28,8 @@ pub(crate) struct SnapshotSpec {
     pub(crate) automatic: Option<&'static str>,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) durable: bool,
+    pub(crate) expires_at: Option<i64>,
+    pub(crate) protected: bool,
     /// The snapshot that the workspace is put back on, if it is.
     pub(crate) back_to: Option<SnapshotId>,
     pub(crate) started: Instant,
@@ -115,6 +117,8 @@ fn freeze_rows(
         created_at,
         elapsed_us: spec.elapsed_us(),
         durable: spec.durable,
+        expires_at: spec.expires_at,
+        protected: spec.protected,
         labels: spec.labels.clone().into_iter().collect(),
     })));
     // Of a snapshot its own row tells everything, and another would cost it a page more.
@@ -190,6 +194,8 @@ pub(crate) fn finish(core: &Core, spec: &SnapshotSpec) -> Result<u64, FreezeErro
         }
     }
     core.collect.frozen();
+    core.retain
+        .taken(spec.workspace, spec.automatic, spec.expires_at);
     let elapsed_us = spec.elapsed_us();
     if core.elapsed.note(&spec.id, elapsed_us) {
         core.later(Chore::NoteElapsed);

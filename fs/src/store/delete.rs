@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::types::{DeletedSnapshot, SnapshotFilter, SnapshotInfo};
+use super::types::{DeletedSnapshot, DeletedSnapshots, SnapshotFilter, SnapshotInfo};
 use super::{FindError, SnapshotError, Store};
 use crate::catalog::{CatalogError, LayerRow};
 use crate::change::{Change, Row};
-use crate::id::{LayerId, WorkspaceId};
+use crate::core::Core;
+use crate::id::{LayerId, SnapshotId, WorkspaceId};
+use crate::lock::MutexGuard;
 use crate::space::{
     CollectError, CollectReport, Collecting, StoreUsage, also_used, collect, usage, would_free,
 };
@@ -21,6 +23,12 @@ pub enum DeleteError {
     /// One was not found.
     #[error(transparent)]
     Find(#[from] FindError),
+    /// Some that were named are protected.
+    #[error("protected, and so not deleted: {}", references.join(", "))]
+    Protected {
+        /// Which, as asked for.
+        references: Vec<String>,
+    },
     /// The snapshots could not be listed.
     #[error(transparent)]
     List(#[from] SnapshotError),
@@ -55,10 +63,29 @@ pub enum DeleteSelection {
     },
 }
 
+/// Deletes snapshots in one transaction; whoever calls has decided it with the lock held. The one way
+/// in which a snapshot is deleted.
+pub(crate) fn drop_snapshots(
+    core: &Core,
+    _deciding: &MutexGuard<'_, ()>,
+    these: impl IntoIterator<Item = (SnapshotId, LayerId)>,
+) -> Result<(), CatalogError> {
+    let mut change = Change::new();
+    for (id, layer) in these {
+        change.push(Row::DropSnapshot { id });
+        change.push(Row::LeaveLayer { id: layer });
+    }
+    if !change.is_empty() {
+        core.catalog.apply(&change)?;
+        core.collect.ask();
+    }
+    Ok(())
+}
+
 impl Store {
     /// Deletes snapshots, all of them or none, whatever stands on them or is mounted from them. Their
     /// space is given back in the background, as far as nothing else needs it. A dry run only says
-    /// which they are.
+    /// which they are. Protected ones are refused if they are named, and else passed over.
     ///
     /// # Errors
     /// [`DeleteError`].
@@ -66,25 +93,25 @@ impl Store {
         &self,
         selection: &DeleteSelection,
         dry_run: bool,
-    ) -> Result<Vec<DeletedSnapshot>, DeleteError> {
-        let selected = self.selected(selection)?;
-        let mut change = Change::new();
-        for info in &selected {
-            change.push(Row::DropSnapshot {
-                id: info.id.clone(),
-            });
-            change.push(Row::LeaveLayer { id: info.layer });
-        }
+    ) -> Result<DeletedSnapshots, DeleteError> {
+        let deciding = self.core.deciding.lock();
+        let mut selected = self.selected(selection)?;
+        let before = selected.len();
+        selected.retain(|info| !info.protected);
+        let protected = before - selected.len();
         let mut held = self.standing_on(&selected)?;
         if !dry_run {
-            self.core.catalog.apply(&change)?;
-            self.core.collect.ask();
+            let these = selected.iter().map(|info| (info.id.clone(), info.layer));
+            drop_snapshots(&self.core, &deciding, these)?;
         }
         let deleted = selected.into_iter().map(|snapshot| DeletedSnapshot {
             held_by: held.remove(&snapshot.layer).unwrap_or_default(),
             snapshot,
         });
-        Ok(deleted.collect())
+        Ok(DeletedSnapshots {
+            deleted: deleted.collect(),
+            protected,
+        })
     }
 
     /// As [`Store::delete_snapshots`], and gives space back at once: all there is, also what was deleted
@@ -96,23 +123,31 @@ impl Store {
         &self,
         selection: &DeleteSelection,
         progress: &mut dyn FnMut(&CollectReport) -> ControlFlow<()>,
-    ) -> Result<(Vec<DeletedSnapshot>, CollectReport), DeleteError> {
+    ) -> Result<(DeletedSnapshots, CollectReport), DeleteError> {
         // Or somebody else would do it, and could not tell.
         let mut collecting = self.core.collect.instead(&self.core.collecting);
         let deleted = self.delete_snapshots(selection, false)?;
         Ok((deleted, self.collect_all(&mut collecting, progress)?))
     }
 
-    /// What is selected, each once, in the order that was asked for or newest first.
+    /// What is selected, protected ones as well unless they are named, each once, in the order that was asked for or newest first.
     fn selected(&self, selection: &DeleteSelection) -> Result<Vec<SnapshotInfo>, DeleteError> {
         let mut selected: Vec<SnapshotInfo> = Vec::new();
         match selection {
             DeleteSelection::These(references) => {
+                let mut protected = Vec::new();
                 for reference in references {
                     let info = self.find_snapshot(reference)?;
+                    if info.protected {
+                        protected.push(reference.clone());
+                    }
                     if selected.iter().all(|one| one.id != info.id) {
                         selected.push(info);
                     }
+                }
+                if !protected.is_empty() {
+                    let references = protected;
+                    return Err(DeleteError::Protected { references });
                 }
             }
             DeleteSelection::Matching { filter, keep_last } => {

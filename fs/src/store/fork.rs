@@ -49,12 +49,16 @@ impl Store {
             }
             self.check_free(name)?;
         }
+        // Rules may let it go as soon as another is taken.
+        let mut _used = None;
         let from = match source {
             ForkSource::Workspace(name) => {
                 let started = Instant::now();
                 self.with_control(name, |record, control| {
                     let options = SnapshotOptions::default();
-                    self.snapshot_locked(record, control, &options, Some("fork"), started)
+                    let reason = Some("fork");
+                    self.snapshot_locked(record, control, &options, reason, started)
+                        .inspect(|taken| _used = Some(self.core.use_layer(taken.layer)))
                 })?
             }
             ForkSource::Snapshot(id) => self.find_snapshot(id.as_str())?,

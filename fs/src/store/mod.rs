@@ -12,6 +12,7 @@ mod chores;
 mod control;
 mod cursor;
 mod delete;
+mod edit;
 mod fork;
 mod import;
 mod land;
@@ -20,6 +21,7 @@ mod mounts;
 mod open;
 mod place;
 mod quota;
+mod retention;
 mod rollback;
 mod snapshots;
 mod trust;
@@ -34,17 +36,20 @@ pub use adopt::AdoptError;
 pub use base::{BaseDir, BaseError};
 pub use builder::{BuildError, Builder, NewContents, NewFile, Xattr};
 pub use cursor::{CursorError, SnapshotCursor};
+pub(crate) use delete::drop_snapshots;
 pub use delete::{DeleteError, DeleteSelection, KeptBy};
+pub use edit::{Edit, EditError, SnapshotEdit};
 pub use fork::ForkError;
 pub use import::ImportError;
 pub use log::{LogEntry, LogError, LogKind};
 pub use open::OpenError;
+pub use retention::{RetentionError, RetentionReport, RetentionSetting, RetiredSnapshot};
 pub use rollback::RollbackError;
 pub use snapshots::{FindError, SnapshotError};
 pub use types::{
-    AdoptProgress, AdoptReport, BaseInfo, BaseState, DeletedSnapshot, Fidelity, ForkSource,
-    ImportProgress, ImportReport, MountRecord, MountTarget, RollbackReport, SnapshotFilter,
-    SnapshotInfo, SnapshotOptions, StoreInfo, WorkspaceInfo,
+    AdoptProgress, AdoptReport, BaseInfo, BaseState, DeletedSnapshot, DeletedSnapshots, Fidelity,
+    ForkSource, ImportProgress, ImportReport, MountRecord, MountTarget, RollbackReport,
+    SnapshotFilter, SnapshotInfo, SnapshotOptions, StoreInfo, WorkspaceInfo,
 };
 pub use workspaces::WorkspaceError;
 
@@ -56,7 +61,9 @@ pub struct Store {
     id: String,
     created_at: i64,
     controls: control::Controls,
-    // Ends before the rest goes.
+    // These end before the rest goes.
+    #[expect(dead_code, reason = "held for its Drop")]
+    retainer: crate::retention::Retainer,
     #[expect(dead_code, reason = "held for its Drop")]
     collector: crate::space::Collector,
     // Finishes what is queued before the rest goes.

@@ -28,6 +28,7 @@ use crate::id::LayerId;
 use crate::layers::{SharedLayers, TreeError};
 use crate::lock::{Mutex, RwLock};
 use crate::private::open_private;
+use crate::retention::Retainer;
 use crate::space::{Collector, Room};
 
 /// Name of the catalog file in a store.
@@ -416,6 +417,8 @@ impl Store {
             uses: Arc::default(),
             collect: Arc::default(),
             collecting: Mutex::default(),
+            retain: Arc::default(),
+            deciding: Mutex::default(),
             chores: Mutex::new(None),
             lock: lock.file,
         });
@@ -429,10 +432,12 @@ impl Store {
         let chores = Chores::start(&core).map_err(access("start a thread for", &dir))?;
         let collector = Collector::start(&core).map_err(access("start a thread for", &dir))?;
         core.collect.ask();
+        let retainer = Retainer::start(&core).map_err(access("start a thread for", &dir))?;
         Ok(Arc::new(Self {
             id: summary.store_id,
             created_at: summary.created_at,
             controls: control::Controls::default(),
+            retainer,
             collector,
             chores,
             core,

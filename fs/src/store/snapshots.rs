@@ -96,6 +96,8 @@ pub(super) fn new_spec(
         automatic,
         labels: options.labels.clone(),
         durable: options.durable,
+        expires_at: options.expires_at,
+        protected: options.protected,
         back_to: None,
         started,
     })
@@ -197,6 +199,8 @@ impl Store {
             durable: spec.durable,
             fidelity: Fidelity::Filesystem,
             automatic: spec.automatic.map(str::to_owned),
+            expires_at: spec.expires_at.map(rfc3339),
+            protected: spec.protected,
             layer: frozen.layer,
         })
     }
@@ -231,6 +235,8 @@ impl Store {
         let mut query = SnapshotQuery {
             name: filter.name.as_deref(),
             labels: Some(&filter.labels),
+            protected: filter.protected,
+            automatic: filter.automatic,
             before: filter.before,
             since: filter.since,
             oldest_first: filter.oldest_first,
@@ -242,7 +248,10 @@ impl Store {
             query = self.of_workspace(workspace, query)?;
         }
         let elapsed = self.core.elapsed.all();
-        let found = self.core.catalog.snapshots(&query)?;
+        let found = match filter.fidelity {
+            None | Some(Fidelity::Filesystem) => self.core.catalog.snapshots(&query)?,
+            Some(Fidelity::FilesystemMemory) => Vec::new(),
+        };
         if found.is_empty()
             && let Some(workspace) = &filter.workspace
         {

@@ -96,6 +96,9 @@ pub enum Fidelity {
     /// Files.
     #[serde(rename = "filesystem")]
     Filesystem,
+    /// Files and the memory of a virtual machine. There are none yet.
+    #[serde(rename = "filesystem+memory")]
+    FilesystemMemory,
 }
 
 /// A snapshot.
@@ -128,6 +131,10 @@ pub struct SnapshotInfo {
     pub fidelity: Fidelity,
     /// Why Floe took it by itself: `fork`, `rollback` or `land`.
     pub automatic: Option<String>,
+    /// When it is deleted, RFC 3339; none: not by itself.
+    pub expires_at: Option<String>,
+    /// Whether nothing deletes it until that is taken back.
+    pub protected: bool,
     /// Its frozen layer.
     pub layer: LayerId,
 }
@@ -143,6 +150,10 @@ pub struct SnapshotOptions {
     pub labels: BTreeMap<String, String>,
     /// Wait until it would survive power loss.
     pub durable: bool,
+    /// Delete it then, in nanoseconds since the epoch.
+    pub expires_at: Option<i64>,
+    /// Let nothing delete it.
+    pub protected: bool,
 }
 
 /// Which snapshots to list. Conditions are joined by "and".
@@ -154,6 +165,12 @@ pub struct SnapshotFilter {
     pub name: Option<String>,
     /// With all of these labels.
     pub labels: BTreeMap<String, String>,
+    /// Protected, or not.
+    pub protected: Option<bool>,
+    /// Taken by Floe by itself, or by hand.
+    pub automatic: Option<bool>,
+    /// That bring this back.
+    pub fidelity: Option<Fidelity>,
     /// Taken before this time, in nanoseconds since the epoch.
     pub before: Option<i64>,
     /// Taken at this time or later.
@@ -173,6 +190,15 @@ pub struct DeletedSnapshot {
     pub snapshot: SnapshotInfo,
     /// What stands on it, by name: that needs what it shows of the snapshot still.
     pub held_by: Vec<String>,
+}
+
+/// What a deletion did.
+#[derive(Clone, Debug, Default)]
+pub struct DeletedSnapshots {
+    /// What was deleted.
+    pub deleted: Vec<DeletedSnapshot>,
+    /// How many more would have been, were they not protected.
+    pub protected: usize,
 }
 
 /// What to fork.
@@ -316,6 +342,8 @@ impl From<SnapshotRecord> for SnapshotInfo {
             durable: record.durable,
             fidelity: Fidelity::Filesystem,
             automatic: record.automatic,
+            expires_at: record.expires_at.map(rfc3339),
+            protected: record.protected,
             layer: record.layer,
         }
     }

@@ -8,6 +8,7 @@ pub mod bytes;
 pub mod compare;
 pub mod contents;
 pub mod diff;
+pub mod kept;
 pub mod op;
 pub mod run;
 pub mod tree;

@@ -149,6 +149,16 @@ pub enum Op {
     DeleteSnapshot {
         snapshot: u8,
     },
+    /// Protects a snapshot, or takes that back.
+    Protect {
+        snapshot: u8,
+    },
+    /// Has a rule keep the last so many of a class, of this workspace or of all, and takes it back.
+    Retain {
+        keep_last: u8,
+        automatic: bool,
+        of_all: bool,
+    },
     /// Gives space back until nothing is left to do.
     Collect,
     Reopen,
@@ -491,6 +501,9 @@ fn layers() -> impl Strategy<Value = Op> {
         3 => Just(Op::CloseView),
         1 => Just(Op::DeleteWorkspace),
         5 => any::<u8>().prop_map(|snapshot| Op::DeleteSnapshot { snapshot }),
+        1 => any::<u8>().prop_map(|snapshot| Op::Protect { snapshot }),
+        1 => (1_u8..4, any::<bool>(), any::<bool>())
+            .prop_map(|(keep_last, automatic, of_all)| Op::Retain { keep_last, automatic, of_all }),
         2 => Just(Op::Collect),
         2 => Just(Op::Reopen),
         1 => Just(Op::Compare),

@@ -84,6 +84,12 @@ pub fn step(world: &mut World, step: &Step) -> Outcome {
         }
         Op::DeleteWorkspace => world.delete_workspace(at),
         Op::DeleteSnapshot { snapshot } => world.delete_snapshot(usize::from(*snapshot)),
+        Op::Protect { snapshot } => world.protect(usize::from(*snapshot)),
+        Op::Retain {
+            keep_last,
+            automatic,
+            of_all,
+        } => world.retain(at, *keep_last, *automatic, *of_all),
         Op::Collect => world.collect(),
         Op::Reopen => world.reopen(),
         Op::Compare => world.compare(),

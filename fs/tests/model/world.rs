@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use floe_fs::attr::{FileKind, Timestamp};
 use floe_fs::dispatch::Dispatch;
 use floe_fs::id::{Ino, SnapshotId, WorkspaceName};
-use floe_fs::{DeleteSelection, ForkSource, SnapshotOptions, Store, View};
+use floe_fs::{DeleteError, DeleteSelection, ForkSource, SnapshotOptions, Store, View};
 
 use super::tree::{Body, Node, ROOT, Stamps, State};
 use super::{Outcome, compare, ensure};
@@ -46,6 +46,10 @@ pub struct Live {
 pub struct Snapshot {
     pub id: SnapshotId,
     pub state: State,
+    /// The workspace it was taken of; names are not used again.
+    pub of: String,
+    pub automatic: bool,
+    pub protected: bool,
 }
 
 pub struct World {
@@ -224,17 +228,24 @@ impl World {
         let options = SnapshotOptions::default();
         let info = self.store().snapshot(&self.live[at].name, &options);
         let id = info.map_err(|error| error.to_string())?.id;
-        self.keep(id, at);
+        self.keep(id, at, false);
         Ok(())
     }
 
-    fn keep(&mut self, id: SnapshotId, at: usize) {
+    fn keep(&mut self, id: SnapshotId, at: usize, automatic: bool) {
         let live = &mut self.live[at];
         let removed = live.state.nodes.iter().filter(|(_, node)| node.nlink == 0);
         live.removed_below.extend(removed.map(|(&ino, _)| ino));
         live.removed_below.extend(&live.limbo);
         let state = live.state.clone();
-        self.snapshots.push(Snapshot { id, state });
+        let of = live.name.clone();
+        self.snapshots.push(Snapshot {
+            id,
+            state,
+            of,
+            automatic,
+            protected: false,
+        });
     }
 
     pub fn fork_workspace(&mut self, at: usize, count: usize) -> Outcome {
@@ -257,7 +268,7 @@ impl World {
                 .is_some_and(|s| s.automatic.as_deref() == Some("fork")),
             "a fork of a workspace left no snapshot: {newest:?}"
         );
-        self.keep(newest[0].id.clone(), at);
+        self.keep(newest[0].id.clone(), at, true);
         let state = self.live[at].state.clone();
         self.forked(names, &state);
         Ok(())
@@ -307,7 +318,7 @@ impl World {
         let report = self.store().rollback(&self.live[at].name, id.as_str());
         let report = report.map_err(|error| error.to_string())?;
         ensure!(report.to == id, "rolled back to {}", report.to);
-        self.keep(report.kept, at);
+        self.keep(report.kept, at, true);
         let live = &mut self.live[at];
         // Removed files that somebody refers to are there if the target has them.
         let refs = &live.refs;
@@ -348,9 +359,16 @@ impl World {
             return Ok(());
         }
         let at = number % self.snapshots.len();
-        let snapshot = self.snapshots.remove(at);
-        let these = DeleteSelection::These(vec![snapshot.id.to_string()]);
+        let these = DeleteSelection::These(vec![self.snapshots[at].id.to_string()]);
         let deleted = self.store().delete_snapshots(&these, false);
+        if self.snapshots[at].protected {
+            ensure!(
+                matches!(deleted, Err(DeleteError::Protected { .. })),
+                "deleting a protected snapshot: {deleted:?}"
+            );
+            return Ok(());
+        }
+        let snapshot = self.snapshots.remove(at);
         deleted.map_err(|error| error.to_string())?;
         let again = self.store().open_frozen(&snapshot.id);
         ensure!(again.is_err(), "a deleted snapshot is there");
@@ -360,6 +378,11 @@ impl World {
     /// Deletes everything, one after the other: each time all the rest is as it was. In the end
     /// nothing takes any space.
     pub fn deleted(&mut self) -> Outcome {
+        for at in 0..self.snapshots.len() {
+            if self.snapshots[at].protected {
+                self.protect(at)?;
+            }
+        }
         while !self.snapshots.is_empty() {
             let next = self.snapshots.len() * 7 / 3;
             self.delete_snapshot(next)?;

@@ -19,6 +19,8 @@ use crate::wire::space::DeletedSnapshot;
 ///
 /// Without references, at least one of --ws, --name, --label, --older-than and --keep-last says which:
 /// those that match all of them. --keep-last keeps the newest that match, of each workspace.
+///
+/// Protected snapshots are refused by reference, and then none is deleted; else they are passed over.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
@@ -28,7 +30,7 @@ Examples:
   floe snap delete --label ci=passed --older-than '12h 30m'
 
 Prints the ids. Under --json: an object with deleted (false in a dry run), snapshots (as of `floe
-snap show`, each with held_by: what stands on it), frees (bytes, in a dry run), and with --wait
+snap show`, each with held_by: what stands on it), protected (how many were passed over), frees (bytes, in a dry run), and with --wait
 freed (as of `floe gc`).")]
 pub(crate) struct Delete {
     /// Snapshots (id or its first 4 or more digits, name, or WORKSPACE/NAME)
@@ -118,6 +120,12 @@ impl Delete {
             (Some(freed), _) => format!("{what} deleted; {}", gc::told(freed)),
             (None, _) => format!("{what} deleted; space comes back in the background"),
         });
+        if done.protected > 0 {
+            output.note(&format!(
+                "{} passed over: protected",
+                counted(done.protected, "snapshot")
+            ));
+        }
         Ok(())
     }
 
@@ -126,6 +134,7 @@ impl Delete {
             return context.output.json(&crate::wire::space::SnapshotsDeleted {
                 deleted: !self.dry_run,
                 snapshots: Vec::new(),
+                protected: 0,
                 frees: self.dry_run.then_some(0),
                 freed: None,
             });

@@ -2,9 +2,12 @@
 
 pub(crate) mod delete;
 mod draw;
+pub(crate) mod edit;
 mod graph;
+pub(crate) mod label;
 pub(crate) mod list;
 mod matching;
+pub(crate) mod protect;
 #[cfg(test)]
 mod samples;
 pub(crate) mod show;
@@ -24,6 +27,10 @@ pub(crate) enum Snap {
     List(list::List),
     Show(show::Show),
     Tree(tree::Tree),
+    Protect(protect::Protect),
+    Unprotect(protect::Unprotect),
+    Label(label::Label),
+    Edit(edit::Edit),
     #[command(visible_alias = "rm")]
     Delete(delete::Delete),
 }
@@ -38,6 +45,10 @@ impl Snap {
             Self::List(command) => command.run(context),
             Self::Show(command) => command.run(context),
             Self::Tree(command) => command.run(context),
+            Self::Protect(command) => command.run(context),
+            Self::Unprotect(command) => command.run(context),
+            Self::Label(command) => command.run(context),
+            Self::Edit(command) => command.run(context),
             Self::Delete(command) => command.run(context),
         }
     }

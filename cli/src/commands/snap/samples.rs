@@ -18,6 +18,8 @@ pub(super) fn snapshot(id: &str, workspace: &str, parent: Option<&str>, layer: u
         message: None,
         labels: BTreeMap::new(),
         automatic: None,
+        expires_at: None,
+        protected: false,
         layer,
     }
 }

@@ -47,6 +47,17 @@ impl Show {
                 "durable",
                 if shown.durable { "yes" } else { "no" }.to_owned(),
             ),
+            (
+                "protected",
+                if shown.protected { "yes" } else { "no" }.to_owned(),
+            ),
+            (
+                "expires",
+                shown.expires_at.as_ref().map_or_else(
+                    || "never".to_owned(),
+                    |at| format!("{at} ({})", time::until(at)),
+                ),
+            ),
             ("fidelity", shown.fidelity),
             ("layer", shown.layer.to_string()),
         ];

@@ -5,6 +5,7 @@ mod control;
 mod diff;
 mod land;
 mod mounts;
+mod retention;
 mod snapshots;
 mod space;
 mod store;
@@ -15,7 +16,8 @@ pub use control::{status, stop};
 pub use diff::{diff, diff_file};
 pub use land::{land, undo_landing};
 pub use mounts::{mount, umount};
-pub use snapshots::{fork, list_snapshots, log, rollback, show_snapshot, snapshot};
+pub use retention::{apply_retention, clear_retention, set_retention, show_retention};
+pub use snapshots::{edit_snapshots, fork, list_snapshots, log, rollback, show_snapshot, snapshot};
 pub use space::{collect, delete_snapshots, sizes, usage};
 pub use store::check_store;
 pub use workspaces::{

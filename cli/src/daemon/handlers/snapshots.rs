@@ -1,18 +1,24 @@
 //! Snapshots, forks, rollbacks.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
 
 use jiff::Timestamp;
 
 use floe_fs::id::{SnapshotName, WorkspaceName};
-use floe_fs::{ForkSource, MountTarget, SnapshotFilter, SnapshotOptions, WorkspaceInfo};
+use floe_fs::{
+    Edit, Fidelity, ForkSource, MountTarget, SnapshotEdit, SnapshotFilter, SnapshotOptions,
+    WorkspaceInfo,
+};
 
 use super::super::mounts::Subject;
 use super::{Daemon, shown, subject};
 use crate::error::{ApiError, ErrorKind, shell_word};
 use crate::wire::records::{Forked, LogEntry, RolledBack, Snapshot};
-use crate::wire::{Fork, ListSnapshots, Log, Rollback, ShowSnapshot, TakeSnapshot, WirePath};
+use crate::wire::{
+    EditSnapshots, Fork, ListSnapshots, Log, Rollback, ShowSnapshot, TakeSnapshot, WirePath,
+};
 
 /// Most forks that one request may ask for.
 pub const FORKS_MAX: u32 = 10_000;
@@ -28,7 +34,7 @@ pub const LABEL_TEXT_MAX: usize = 1024;
 /// # Errors
 /// When there is none of that name, or the snapshot's name is not allowed or taken.
 pub fn snapshot(daemon: &Daemon, request: TakeSnapshot) -> Result<Snapshot, ApiError> {
-    check_texts(&request)?;
+    check_texts(request.message.as_deref(), &request.labels)?;
     let options = SnapshotOptions {
         name: request
             .name
@@ -38,23 +44,21 @@ pub fn snapshot(daemon: &Daemon, request: TakeSnapshot) -> Result<Snapshot, ApiE
         message: request.message,
         labels: request.labels,
         durable: request.durable,
+        expires_at: request.expires_at.as_deref().map(nanoseconds).transpose()?,
+        protected: request.protected,
     };
     Ok(daemon.store.snapshot(&request.workspace, &options)?.into())
 }
 
-fn check_texts(request: &TakeSnapshot) -> Result<(), ApiError> {
+fn check_texts(message: Option<&str>, labels: &BTreeMap<String, String>) -> Result<(), ApiError> {
     let usage = |text: String| Err(ApiError::new(ErrorKind::Usage, text));
-    if request
-        .message
-        .as_ref()
-        .is_some_and(|message| message.len() > MESSAGE_MAX)
-    {
+    if message.is_some_and(|message| message.len() > MESSAGE_MAX) {
         return usage(format!("the message is longer than {MESSAGE_MAX} bytes"));
     }
-    if request.labels.len() > LABELS_MAX {
+    if labels.len() > LABELS_MAX {
         return usage(format!("there are more than {LABELS_MAX} labels"));
     }
-    for (key, value) in &request.labels {
+    for (key, value) in labels {
         if key.is_empty() || key.len() > LABEL_TEXT_MAX || value.len() > LABEL_TEXT_MAX {
             return usage(format!(
                 "a label's key must have 1 to {LABEL_TEXT_MAX} bytes, its value at most that many"
@@ -62,6 +66,41 @@ fn check_texts(request: &TakeSnapshot) -> Result<(), ApiError> {
         }
     }
     Ok(())
+}
+
+/// Changes what is said of snapshots.
+///
+/// # Errors
+/// When one is not found, or a name is not allowed or taken; then none was changed.
+pub fn edit_snapshots(daemon: &Daemon, request: EditSnapshots) -> Result<Vec<Snapshot>, ApiError> {
+    check_texts(request.message.as_deref(), &request.labels)?;
+    for reference in &request.snapshots {
+        let mut labels = daemon.store.find_snapshot(reference)?.labels;
+        labels.retain(|key, _| !request.without.contains(key));
+        labels.extend(request.labels.clone());
+        check_texts(None, &labels)?;
+    }
+    let name = request.name.as_deref().map(SnapshotName::parse);
+    let expires_at = request.expires_at.as_deref().map(nanoseconds);
+    let message = request.message.clone().filter(|text| !text.is_empty());
+    let edit = SnapshotEdit {
+        name: edited(name.transpose()?, request.no_name),
+        message: edited(message, request.message.is_some()),
+        expires_at: edited(expires_at.transpose()?, request.never_expires),
+        protected: request.protected,
+        labels: request.labels,
+        without: request.without,
+    };
+    let now = daemon.store.edit_snapshots(&request.snapshots, &edit)?;
+    Ok(now.into_iter().map(Snapshot::from).collect())
+}
+
+fn edited<T>(value: Option<T>, or_none: bool) -> Edit<T> {
+    match value {
+        Some(value) => Edit::Set(value),
+        None if or_none => Edit::Clear,
+        None => Edit::Keep,
+    }
 }
 
 /// Makes workspaces on a snapshot, or on the present state of a workspace, all or none; then
@@ -177,6 +216,9 @@ pub fn list_snapshots(daemon: &Daemon, request: ListSnapshots) -> Result<Vec<Sna
         workspace: request.workspace,
         name: request.name,
         labels: request.labels,
+        protected: request.protected,
+        automatic: request.automatic,
+        fidelity: request.fidelity.as_deref().map(fidelity).transpose()?,
         before: request.before.as_deref().map(nanoseconds).transpose()?,
         since: request.since.as_deref().map(nanoseconds).transpose()?,
         oldest_first: request.oldest_first,
@@ -193,6 +235,17 @@ pub fn list_snapshots(daemon: &Daemon, request: ListSnapshots) -> Result<Vec<Sna
 /// When the reference fits none, or more than one.
 pub fn show_snapshot(daemon: &Daemon, request: &ShowSnapshot) -> Result<Snapshot, ApiError> {
     Ok(daemon.store.find_snapshot(&request.snapshot)?.into())
+}
+
+fn fidelity(text: &str) -> Result<Fidelity, ApiError> {
+    match text {
+        "filesystem" => Ok(Fidelity::Filesystem),
+        "filesystem+memory" => Ok(Fidelity::FilesystemMemory),
+        _ => Err(
+            ApiError::new(ErrorKind::Usage, format!("'{text}' is no fidelity"))
+                .hint("it is filesystem or filesystem+memory"),
+        ),
+    }
 }
 
 /// A time, in nanoseconds since the epoch.
@@ -237,21 +290,10 @@ mod tests {
                 ErrorKind::Usage
             );
         }
-        let message = Some("x".repeat(MESSAGE_MAX + 1));
-        assert!(
-            check_texts(&TakeSnapshot {
-                message,
-                ..TakeSnapshot::default()
-            })
-            .is_err()
-        );
+        let none = BTreeMap::new();
+        assert!(check_texts(Some(&"x".repeat(MESSAGE_MAX)), &none).is_ok());
+        assert!(check_texts(Some(&"x".repeat(MESSAGE_MAX + 1)), &none).is_err());
         let labels = [(String::new(), "v".to_owned())].into();
-        assert!(
-            check_texts(&TakeSnapshot {
-                labels,
-                ..TakeSnapshot::default()
-            })
-            .is_err()
-        );
+        assert!(check_texts(None, &labels).is_err());
     }
 }

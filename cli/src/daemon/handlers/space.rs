@@ -34,7 +34,11 @@ pub fn delete_snapshots(
         (daemon.store.delete_snapshots(&selection, dry_run)?, None)
     };
     let frees = if dry_run {
-        let infos: Vec<_> = deleted.iter().map(|one| one.snapshot.clone()).collect();
+        let infos: Vec<_> = deleted
+            .deleted
+            .iter()
+            .map(|one| one.snapshot.clone())
+            .collect();
         Some(daemon.store.would_free(&infos)?)
     } else {
         None
@@ -42,7 +46,8 @@ pub fn delete_snapshots(
     Ok(SnapshotsDeleted {
         deleted: !dry_run,
         frees,
-        snapshots: deleted.into_iter().map(Into::into).collect(),
+        snapshots: deleted.deleted.into_iter().map(Into::into).collect(),
+        protected: deleted.protected,
         freed,
     })
 }
@@ -148,19 +153,31 @@ fn counter(
     }
 }
 
-/// Gives back what nothing needs any more.
+/// Deletes what no rule keeps and what has expired, and gives back what nothing needs any more.
 ///
 /// # Errors
 /// When the store fails.
 pub fn collect(
     daemon: &Daemon,
-    _: &Collect,
+    request: &Collect,
     on_progress: &mut dyn FnMut(&Progress) -> bool,
 ) -> Result<Collected, ApiError> {
+    let report = daemon.store.apply_retention(request.dry_run)?;
+    let snapshots = report.retired.len() as u64;
+    if request.dry_run {
+        return Ok(Collected {
+            snapshots,
+            bytes: daemon.store.would_free_retired(&report)?,
+            ..Collected::default()
+        });
+    }
     let done = daemon.store.collect(&mut teller(on_progress));
     // The rest is done by the thread that does it anyway.
     let done = done.inspect_err(|_| daemon.store.collect_later());
-    Ok(done?.into())
+    Ok(Collected {
+        snapshots,
+        ..done?.into()
+    })
 }
 
 /// Tells a client now and then how far it is; it goes on as long as that can be told.

@@ -57,6 +57,11 @@ fn dispatch(daemon: &Daemon, request: Request, stream: &mut UnixStream) -> io::R
         R::DiffFile(request) => answer(stream, handlers::diff_file(daemon, &request)),
         R::Log(request) => answer(stream, handlers::log(daemon, &request)),
         R::ListSnapshots(request) => answer(stream, handlers::list_snapshots(daemon, request)),
+        R::EditSnapshots(request) => answer(stream, handlers::edit_snapshots(daemon, request)),
+        R::ShowRetention(request) => answer(stream, handlers::show_retention(daemon, &request)),
+        R::SetRetention(request) => answer(stream, handlers::set_retention(daemon, &request)),
+        R::ClearRetention(request) => answer(stream, handlers::clear_retention(daemon, &request)),
+        R::ApplyRetention(request) => answer(stream, handlers::apply_retention(daemon, &request)),
         R::DeleteSnapshots(request) => with_progress(stream, |_, on_progress| {
             handlers::delete_snapshots(daemon, request, on_progress)
         }),

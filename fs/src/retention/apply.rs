@@ -1,0 +1,134 @@
+//! Looking for snapshots that are to go, and deleting them.
+
+use std::collections::HashSet;
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use super::rules::{self, Candidate, RetentionRule, RetireReason, Rules, SnapshotClass, Verdict};
+use crate::catalog::{CatalogError, KeptRecord};
+use crate::core::Core;
+use crate::id::{LayerId, WorkspaceId};
+use crate::store::drop_snapshots;
+
+/// Snapshots deleted in one transaction.
+const BATCH: usize = 256;
+
+/// What was found in a workspace.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    /// What is to go.
+    pub(crate) going: Vec<(KeptRecord, RetireReason)>,
+    /// What would, if it were not in use.
+    pub(crate) in_use: Vec<LayerId>,
+    /// When rules have to be asked again, if nothing else happens.
+    pub(crate) next: Option<i64>,
+}
+
+impl Rules {
+    /// What the catalog says.
+    pub(crate) fn read(core: &Core) -> Result<Self, CatalogError> {
+        let mut rules = Self::default();
+        for record in core.catalog.retention()? {
+            let class = match record.automatic {
+                true => SnapshotClass::Automatic,
+                false => SnapshotClass::ByHand,
+            };
+            let rule = RetentionRule {
+                keep_last: record.keep_last.and_then(NonZeroU64::new),
+                keep_within: record.keep_within.map(Duration::from_nanos),
+            };
+            rules.set(record.workspace, class, rule);
+        }
+        Ok(rules)
+    }
+}
+
+fn candidate(record: &KeptRecord, used: &HashSet<LayerId>) -> Candidate {
+    Candidate {
+        class: SnapshotClass::of(record.automatic.as_deref()),
+        created_at: record.created_at,
+        expires_at: record.expires_at,
+        protected: record.protected,
+        in_use: used.contains(&record.layer),
+    }
+}
+
+/// Looks which snapshots of a workspace are to go.
+pub(crate) fn find(
+    core: &Core,
+    workspace: WorkspaceId,
+    rules: &Rules,
+    used: &HashSet<LayerId>,
+    now: i64,
+) -> Result<Found, CatalogError> {
+    let records = core.catalog.kept_of(workspace)?;
+    let candidates: Vec<_> = records.iter().map(|one| candidate(one, used)).collect();
+    let judged = rules::judge(&candidates, |class| rules.of(Some(workspace), class).0, now);
+    let mut found = Found {
+        next: judged.next,
+        ..Found::default()
+    };
+    for (record, verdict) in records.into_iter().zip(judged.verdicts) {
+        match verdict {
+            Verdict::Stays => {}
+            Verdict::InUse => found.in_use.push(record.layer),
+            Verdict::Goes(why) => found.going.push((record, why)),
+        }
+    }
+    Ok(found)
+}
+
+/// Looks which snapshots have expired, whatever workspace they are of.
+pub(super) fn find_expired(
+    core: &Core,
+    used: &HashSet<LayerId>,
+    now: i64,
+) -> Result<Found, CatalogError> {
+    let (in_use, going): (Vec<_>, Vec<_>) = core
+        .catalog
+        .expired(now)?
+        .into_iter()
+        .partition(|record| used.contains(&record.layer));
+    Ok(Found {
+        going: going
+            .into_iter()
+            .map(|record| (record, RetireReason::Expired))
+            .collect(),
+        in_use: in_use.iter().map(|record| record.layer).collect(),
+        next: None,
+    })
+}
+
+/// Deletes what was found, by rules of this generation, a few in a transaction. What somebody has
+/// protected, edited, deleted or begun to use meanwhile is passed over, and so is what other rules may keep.
+/// Returns what was deleted; it stops early when `go_on` says so.
+pub(crate) fn retire(
+    core: &Core,
+    going: &[(KeptRecord, RetireReason)],
+    generation: u64,
+    go_on: &dyn Fn() -> bool,
+) -> Result<Vec<(KeptRecord, RetireReason)>, CatalogError> {
+    let mut retired = Vec::new();
+    for batch in going.chunks(BATCH) {
+        if !go_on() {
+            break;
+        }
+        let deciding = core.deciding.lock();
+        let rules_hold = core.retain.generation() == generation;
+        let used = core.uses.all();
+        let mut these = Vec::new();
+        for (record, why) in batch {
+            let is_due = *why == RetireReason::Expired || rules_hold;
+            if is_due
+                && !used.contains(&record.layer)
+                && core.catalog.may_go(&record.id, record.expires_at)?
+            {
+                these.push((record.clone(), *why));
+            }
+        }
+        let ids = these.iter().map(|(one, _)| (one.id.clone(), one.layer));
+        drop_snapshots(core, &deciding, ids)?;
+        retired.extend(these);
+    }
+    Ok(retired)
+}
