@@ -408,6 +408,17 @@ pub enum Row {
     },
     /// Forgets a landing.
     DropLanding { id: u64 },
+    /// Remembers what a frozen object holds, if it was not given up meanwhile.
+    PutChecksum {
+        object: ObjectId,
+        digest: i64,
+        blocks: Vec<u8>,
+    },
+    /// Sets a setting of the store; none takes it back.
+    PutSetting {
+        key: &'static str,
+        value: Option<i64>,
+    },
 }
 
 /// Row operations that take effect together.

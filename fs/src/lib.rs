@@ -35,6 +35,7 @@ pub mod dispatch;
 mod elapsed;
 mod engine;
 mod fault;
+mod hash;
 pub mod id;
 mod land;
 mod layers;
@@ -53,6 +54,7 @@ pub use diff::{
     DiffEntry, DiffError, DiffOptions, DiffSide, FileChange, FileDiff, FileVersion, TEXT_MAX,
 };
 pub use engine::{Attachment, FreezeError, View, ViewTarget};
+pub use hash::{HashError, HashReport};
 pub use land::host::{
     Guard, HostChange, HostConflict, HostLandError, HostLandOptions, HostLanded, HostPart,
     HostPlan, HostReport, Meta, NewKind, NewThing, Ours, Source, Theirs,
@@ -65,6 +67,6 @@ pub use store::{
     Builder, CursorError, DeleteError, DeleteSelection, DeletedSnapshot, Fidelity, FindError,
     ForkError, ForkSource, ImportError, ImportProgress, ImportReport, LogEntry, LogError, LogKind,
     MountRecord, MountTarget, NewContents, NewFile, OpenError, RollbackError, RollbackReport,
-    SnapshotCursor, SnapshotError, SnapshotFilter, SnapshotInfo, SnapshotOptions, Store, StoreInfo,
-    WorkspaceError, WorkspaceInfo, Xattr,
+    SETTINGS, Setting, SettingError, SettingInfo, SnapshotCursor, SnapshotError, SnapshotFilter,
+    SnapshotInfo, SnapshotOptions, Store, StoreInfo, WorkspaceError, WorkspaceInfo, Xattr,
 };

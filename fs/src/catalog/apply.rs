@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, Statement, params};
 
-use super::{CatalogError, space};
+use super::{CatalogError, hashing, space};
 use crate::attr::Timestamp;
 use crate::change::{Change, InodeRow, Row, SnapshotRow};
 use crate::fault;
@@ -426,6 +426,7 @@ fn apply_base_row(connection: &Connection, row: &Row) -> rusqlite::Result<usize>
         Row::DropLanding { id } => {
             prepare("DELETE FROM landing WHERE id = ?1")?.execute([int(*id)])
         }
+        Row::PutChecksum { .. } | Row::PutSetting { .. } => hashing::apply(connection, row),
         _ => space::apply(connection, row),
     }
 }

@@ -158,6 +158,7 @@ pub(super) fn only_removes(change: &Change) -> bool {
             | Row::AddUsage { .. }
             | Row::ReserveInos { .. }
             | Row::ReserveObjects { .. }
+            | Row::PutSetting { value: None, .. }
             | Row::SetElapsed { .. } => {}
             _ => return false,
         }

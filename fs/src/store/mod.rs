@@ -13,6 +13,7 @@ mod control;
 mod cursor;
 mod delete;
 mod fork;
+mod hash;
 mod import;
 mod land;
 mod log;
@@ -20,6 +21,7 @@ mod mounts;
 mod open;
 mod place;
 mod rollback;
+mod settings;
 mod snapshots;
 mod trust;
 mod types;
@@ -39,6 +41,7 @@ pub use import::ImportError;
 pub use log::{LogEntry, LogError, LogKind};
 pub use open::OpenError;
 pub use rollback::RollbackError;
+pub use settings::{SETTINGS, Setting, SettingError, SettingInfo};
 pub use snapshots::{FindError, SnapshotError};
 pub use types::{
     AdoptProgress, AdoptReport, BaseInfo, BaseState, DeletedSnapshot, Fidelity, ForkSource,
@@ -55,6 +58,9 @@ pub struct Store {
     id: String,
     created_at: i64,
     controls: control::Controls,
+    // Ends before the rest goes.
+    #[expect(dead_code, reason = "held for its Drop")]
+    hasher: crate::hash::Hasher,
     // Ends before the rest goes.
     #[expect(dead_code, reason = "held for its Drop")]
     collector: crate::space::Collector,

@@ -15,7 +15,7 @@ use tracing::warn;
 use super::chores::Chores;
 use super::place::{Place, boot_id, settle_in};
 use super::types::{StoreInfo, rfc3339};
-use super::{Store, control, trust};
+use super::{Store, control, settings, trust};
 use crate::base::{Bases, HostFiles, host_inode};
 use crate::catalog::{APPLICATION_ID, Catalog, CatalogError, FORMAT, size_on_disk};
 use crate::change::{Change, Row};
@@ -24,6 +24,7 @@ use crate::core::{CLEAN, Core, Numbers, note_clean_end};
 use crate::dispatch::OpError;
 use crate::elapsed::Elapsed;
 use crate::engine::{now_ns, reap_unlinked, remove_doomed};
+use crate::hash::Hasher;
 use crate::id::LayerId;
 use crate::layers::{SharedLayers, TreeError};
 use crate::lock::{Mutex, RwLock};
@@ -397,6 +398,7 @@ impl Store {
             .start_checkpoints(Arc::new(move || before.sync_inherited(true)))
             .map_err(catalog_error)?;
         let numbers = Numbers::open(&catalog, last).map_err(catalog_error)?;
+        let hashing = settings::hashing(&catalog).map_err(catalog_error)?;
         let bases = Arc::new(bases(&dir, &catalog)?);
         objects.serve_host(Box::new(HostFiles(Arc::downgrade(&bases))));
         let core = Arc::new(Core {
@@ -413,6 +415,7 @@ impl Store {
             uses: Arc::default(),
             collect: Arc::default(),
             collecting: Mutex::default(),
+            hashing,
             chores: Mutex::new(None),
             lock: lock.file,
         });
@@ -426,10 +429,12 @@ impl Store {
         let chores = Chores::start(&core).map_err(access("start a thread for", &dir))?;
         let collector = Collector::start(&core).map_err(access("start a thread for", &dir))?;
         core.collect.ask();
+        let hasher = Hasher::start(&core).map_err(access("start a thread for", &dir))?;
         Ok(Arc::new(Self {
             id: summary.store_id,
             created_at: summary.created_at,
             controls: control::Controls::default(),
+            hasher,
             collector,
             chores,
             core,
@@ -545,6 +550,7 @@ fn recover(core: &Core, crashed: bool) -> Result<(), OpError> {
 /// Removes objects that no row knows of: made for a change that was not committed, or for one that
 /// a power failure took back.
 fn sweep(core: &Core) -> Result<(), OpError> {
+    core.objects.remove_aside()?;
     let known = core.catalog.object_ids()?;
     let mut last = None;
     for id in core.objects.on_disk()? {
