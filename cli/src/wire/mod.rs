@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 pub use path::WirePath;
 
 use crate::error::ApiError;
-use space::{Collected, SnapshotSize, SnapshotsDeleted};
+use space::{Collected, Hashed, Setting, SnapshotSize, SnapshotsDeleted};
 
 use records::{
     Adopted, BaseDir, Changed, Checked, DaemonStatus, Deleted, FileAt, FileLines, Forked, Imported,
@@ -347,6 +347,20 @@ requests! {
 
     /// Gives back what nothing needs any more. It goes on in the background if the client goes away.
     Collect -> Collected {}
+
+    /// Hashes what is frozen and stores equal contents once. It goes on in the background if the client
+    /// goes away.
+    HashNow -> Hashed {}
+
+    /// Tells settings of the store, or changes one.
+    StoreConfig -> Vec<Setting> {
+        /// The setting; absent for all.
+        name: Option<String>,
+        /// Its new value; absent to leave it.
+        value: Option<String>,
+        /// Take back what was set.
+        unset: bool,
+    }
 
     /// Describes one snapshot.
     ShowSnapshot -> Snapshot {

@@ -151,6 +151,8 @@ pub enum Op {
     },
     /// Gives space back until nothing is left to do.
     Collect,
+    /// Hashes what is frozen, and stores equal contents once.
+    Hash,
     Reopen,
     Compare,
     Check,
@@ -492,6 +494,7 @@ fn layers() -> impl Strategy<Value = Op> {
         1 => Just(Op::DeleteWorkspace),
         5 => any::<u8>().prop_map(|snapshot| Op::DeleteSnapshot { snapshot }),
         2 => Just(Op::Collect),
+        2 => Just(Op::Hash),
         2 => Just(Op::Reopen),
         1 => Just(Op::Compare),
         2 => Just(Op::Check),

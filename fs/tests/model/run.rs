@@ -85,6 +85,7 @@ pub fn step(world: &mut World, step: &Step) -> Outcome {
         Op::DeleteWorkspace => world.delete_workspace(at),
         Op::DeleteSnapshot { snapshot } => world.delete_snapshot(usize::from(*snapshot)),
         Op::Collect => world.collect(),
+        Op::Hash => world.hash(),
         Op::Reopen => world.reopen(),
         Op::Compare => world.compare(),
         Op::Check => world.check(),

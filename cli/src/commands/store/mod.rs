@@ -1,5 +1,6 @@
 //! `floe store ...`.
 
+pub(crate) mod config;
 pub(crate) mod info;
 pub(crate) mod init;
 
@@ -14,6 +15,7 @@ use crate::output::{printable, size};
 pub(crate) enum Store {
     Init(init::Init),
     Info(info::Info),
+    Config(config::Config),
 }
 
 impl Store {
@@ -25,6 +27,7 @@ impl Store {
         match self {
             Self::Init(command) => command.run(context),
             Self::Info(command) => command.run(context),
+            Self::Config(command) => command.run(context),
         }
     }
 }

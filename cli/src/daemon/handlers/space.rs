@@ -1,4 +1,4 @@
-//! Deleting snapshots and giving space back.
+//! Deleting snapshots and giving space back, and storing contents once.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use super::Daemon;
 use super::snapshots::nanoseconds;
 use crate::error::ApiError;
-use crate::wire::space::{Collected, SnapshotSize, SnapshotsDeleted};
-use crate::wire::{Collect, DeleteSnapshots, Progress, SnapshotSizes};
+use crate::wire::space::{Collected, Hashed, SnapshotSize, SnapshotsDeleted};
+use crate::wire::{Collect, DeleteSnapshots, HashNow, Progress, SnapshotSizes};
 use floe_fs::{CollectReport, DeleteSelection, SnapshotFilter};
 
 /// How often a client is told how far it is.
@@ -25,7 +25,8 @@ pub fn delete_snapshots(
     let (dry_run, wait) = (request.dry_run, request.wait);
     let selection = selection(request)?;
     let (deleted, freed) = if wait && !dry_run {
-        let mut tell = teller(on_progress);
+        let mut tell = now_and_then(on_progress);
+        let mut tell = |report: &CollectReport| tell(report.objects, report.bytes);
         let done = daemon.store.delete_snapshots_now(&selection, &mut tell);
         let (deleted, freed) = done.inspect_err(|_| daemon.store.collect_later())?;
         (deleted, Some(freed.into()))
@@ -95,27 +96,43 @@ pub fn collect(
     _: &Collect,
     on_progress: &mut dyn FnMut(&Progress) -> bool,
 ) -> Result<Collected, ApiError> {
-    let done = daemon.store.collect(&mut teller(on_progress));
+    let mut tell = now_and_then(on_progress);
+    let done = daemon
+        .store
+        .collect(&mut |report| tell(report.objects, report.bytes));
     // The rest is done by the thread that does it anyway.
     let done = done.inspect_err(|_| daemon.store.collect_later());
     Ok(done?.into())
 }
 
-/// Tells a client now and then how far it is; it goes on as long as that can be told.
-fn teller(
+/// Hashes what is frozen and stores equal contents once.
+///
+/// # Errors
+/// When the store fails.
+pub fn hash_now(
+    daemon: &Daemon,
+    _: &HashNow,
     on_progress: &mut dyn FnMut(&Progress) -> bool,
-) -> impl FnMut(&CollectReport) -> ControlFlow<()> {
+) -> Result<Hashed, ApiError> {
+    let mut tell = now_and_then(on_progress);
+    let done = daemon
+        .store
+        .hash_now(&mut |report| tell(report.objects, report.bytes))?;
+    Ok(done.into())
+}
+
+/// Tells a client now and then how many files and bytes are done; it goes on as long as that can be
+/// told.
+fn now_and_then(
+    on_progress: &mut dyn FnMut(&Progress) -> bool,
+) -> impl FnMut(u64, u64) -> ControlFlow<()> {
     let mut told = Instant::now();
-    move |report| {
+    move |files, bytes| {
         if told.elapsed() < REPORT_EVERY {
             return ControlFlow::Continue(());
         }
         told = Instant::now();
-        let progress = Progress {
-            files: report.objects,
-            bytes: report.bytes,
-        };
-        match on_progress(&progress) {
+        match on_progress(&Progress { files, bytes }) {
             true => ControlFlow::Continue(()),
             false => ControlFlow::Break(()),
         }
