@@ -134,7 +134,10 @@ impl Sharing {
         if kept.id == this.id || this.bytes == 0 {
             return done;
         }
-        if self.seen.insert(kept.id) && kept.len == this.len {
+        // Names go from a file with fewer to one with more, or they would go to and fro between two of
+        // which one has all that it can have.
+        let worth = kept.links >= this.links && kept.len == this.len;
+        if self.seen.insert(kept.id) && worth {
             let objects = [other, self.object];
             core.objects.comparing(objects);
             self.pair = Some(Pair {

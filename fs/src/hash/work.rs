@@ -135,10 +135,13 @@ impl Work {
         if let Some(after) = self.digests.take() {
             let found = catalog.digests(after, LOOK)?;
             self.digests = found.last().copied();
-            let mut last = after.0;
+            // The first of those with the same digest may be the one that is alone.
+            let mut last = Some(after);
             for (digest, object) in found {
-                if std::mem::replace(&mut last, digest) == digest {
-                    self.may_be_equal.push_back(object);
+                if let Some((before, first)) = last.replace((digest, object))
+                    && before == digest
+                {
+                    self.may_be_equal.extend([first, object]);
                 }
             }
             return Ok(true);

@@ -162,7 +162,11 @@ fn parse_size(text: &str) -> Option<u64> {
         .unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let number: u64 = number.parse().ok()?;
-    let unit = unit.strip_suffix("iB").unwrap_or(unit);
+    let unit = match unit.strip_suffix("iB") {
+        Some("") => return None,
+        Some(letter) => letter,
+        None => unit,
+    };
     let shift = match UNITS.iter().find(|(letter, _)| unit == letter.to_string()) {
         Some(&(_, shift)) => shift,
         None if unit.is_empty() || unit == "B" => 0,
@@ -265,10 +269,7 @@ mod tests {
             assert_eq!(setting.parse(&text).unwrap(), setting.default, "{text}");
             assert_eq!(setting.parse("off").unwrap(), 0);
             assert!(setting.parse("perhaps").is_err());
-            assert!(std::ptr::eq(
-                Setting::named(setting.name).unwrap().name,
-                setting.name
-            ));
+            assert_eq!(Setting::named(setting.name).unwrap().key, setting.key);
         }
         assert!(matches!(
             Setting::named("none"),
