@@ -104,7 +104,8 @@ fn on_a_disk_with_reflink_extents_are_shared() {
     let store = TestStore::new_in(disk.dir());
     store.ok(["store", "config", "hash-rate", "off"]);
     // Elsewhere, or the import would share extents already.
-    let dir = source(&TestStore::without_init(scratch.path()));
+    let elsewhere = TestStore::without_init(scratch.path());
+    let dir = source(&elsewhere);
     let mut ids = Vec::new();
     for name in ["a", "b"] {
         store.ok([

@@ -13,7 +13,8 @@
 //! | `done` | the change is committed, memory does not follow yet |
 //!
 //! `$FLOE_TEST_KILL_AT` has the process killed (SIGKILL) at its so manieth [`step`], of which there is one before and
-//! after everything that a landing in a directory of the host does.
+//! after everything that a landing in a directory of the host does, and before and after each commit and each
+//! step on the disk of storing equal contents once.
 //!
 //! Threads that serve no request, such as the one that reclaims files, never panic here.
 

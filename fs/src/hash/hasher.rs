@@ -206,7 +206,9 @@ impl Hashing {
                     return true;
                 }
             };
-            if !self.pause(pace.after(began.elapsed(), done.read, rate)) {
+            let pause = pace.after(began.elapsed(), done.read, done.looked, rate);
+            if pause.is_some_and(|pause| !self.pause(pause)) || self.closing.load(Ordering::Acquire)
+            {
                 return false;
             }
         }

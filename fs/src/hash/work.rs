@@ -30,6 +30,8 @@ const ALIKE: usize = 64;
 pub(super) struct Done {
     /// Bytes read.
     pub(super) read: u64,
+    /// It looked for something to do.
+    pub(super) looked: bool,
     /// Objects hashed, now that it is known to the catalog.
     pub(super) hashed: u64,
     /// Objects stored with another.
@@ -100,7 +102,10 @@ impl Work {
             return self.begin(core, record).map(Some);
         }
         if self.find(core)? {
-            return Ok(Some(Done::default()));
+            return Ok(Some(Done {
+                looked: true,
+                ..Done::default()
+            }));
         }
         if self.hashed.is_empty() {
             return Ok(None);

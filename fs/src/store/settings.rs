@@ -179,7 +179,7 @@ fn parse_size(text: &str) -> Option<u64> {
 /// The shortest that [`parse_size`] reads as this.
 fn size_text(bytes: u64) -> String {
     for (letter, shift) in UNITS {
-        if bytes != 0 && bytes % (1 << shift) == 0 {
+        if bytes != 0 && bytes.is_multiple_of(1 << shift) {
             return format!("{}{letter}", bytes >> shift);
         }
     }
