@@ -102,11 +102,9 @@ impl Sharing {
         let Some(mut pair) = self.pair.take() else {
             return self.next(core);
         };
-        let before = pair.at;
         let done = match pair.advance(core)? {
             Compared::Differ => None,
-            Compared::SoFar => {
-                let read = pair.at.saturating_sub(before);
+            Compared::SoFar(read) => {
                 self.pair = Some(pair);
                 return Ok(Shared::NotYet { read });
             }
@@ -154,9 +152,9 @@ impl Sharing {
 }
 
 /// What is known of two files so far.
-#[derive(PartialEq, Eq)]
 enum Compared {
-    SoFar,
+    /// They are equal, and so many bytes more were compared.
+    SoFar(u64),
     Differ,
     Equal,
 }
@@ -182,7 +180,7 @@ impl Pair {
             return Ok(Compared::Differ);
         }
         self.at += len;
-        Ok(Compared::SoFar)
+        Ok(Compared::SoFar(len))
     }
 
     /// The next run of data, which must be at the same place in both; none if it is not, or there is

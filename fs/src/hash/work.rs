@@ -90,7 +90,11 @@ impl Work {
         }
         if let Some(id) = self.may_be_equal.pop_front() {
             if share {
-                let alike = core.catalog.hashed_alike(id, ALIKE)?;
+                let mut alike = core.catalog.hashed_alike(id, ALIKE)?;
+                if core.objects.can_reflink() {
+                    // Those will find this one, and share its extents then.
+                    alike.retain(|other| !self.may_be_equal.contains(other));
+                }
                 self.sharing = Some((id, Sharing::new(id, alike)));
             }
             return Ok(Some(Done::default()));

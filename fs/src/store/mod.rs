@@ -98,6 +98,7 @@ impl Store {
             snapshots: summary.snapshots,
             layers: summary.layers,
             objects: summary.objects,
+            hashed: summary.hashed,
             catalog_bytes: self.core.catalog.bytes_on_disk(),
             reflink: Some(self.core.objects.can_reflink()),
         })

@@ -346,6 +346,7 @@ impl Store {
             snapshots: summary.snapshots,
             layers: summary.layers,
             objects: summary.objects,
+            hashed: summary.hashed,
             catalog_bytes: size_on_disk(&path),
             reflink: None,
         })

@@ -49,7 +49,10 @@ fn show(context: &Context, info: &floe_fs::StoreInfo) -> Result<(), ApiError> {
         ("workspaces", info.workspaces.to_string()),
         ("snapshots", info.snapshots.to_string()),
         ("layers", info.layers.to_string()),
-        ("objects", info.objects.to_string()),
+        (
+            "objects",
+            format!("{}, {} of them hashed", info.objects, info.hashed),
+        ),
         ("catalog", size(info.catalog_bytes)),
         ("reflink", reflink.to_owned()),
     ]))
