@@ -109,8 +109,16 @@ fn step(store: &TestStore, live: &Path, number: u64, random: &mut Random) -> Opt
             Some(Fact::Snapshot(id, digest))
         }
         2 => {
+            // One that is safe becomes the same file as one that nobody synced.
+            let len = [9_000, 150_000][random.index(2)];
+            let data = random.bytes(len);
+            let mut file = File::create_new(live.join(format!("safe{number}"))).unwrap();
+            file.write_all(&data).unwrap();
+            file.sync_all().unwrap();
+            fs::write(live.join(format!("equal{number}")), &data).unwrap();
             let _ = store.snapshot("w");
-            None
+            store.ok(["dedup"]);
+            Some(Fact::File("safe", number, data))
         }
         _ => {
             let mut options = OpenOptions::new();

@@ -17,7 +17,6 @@ pub mod output;
 pub mod progress;
 pub mod store_dir;
 pub mod time;
-pub mod units;
 pub mod wire;
 
 use std::ffi::OsString;

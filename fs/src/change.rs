@@ -354,8 +354,6 @@ pub enum Row {
         bytes: Option<u64>,
         inodes: Option<u64>,
     },
-    /// Says how many bytes of the disk have to stay free.
-    SetMinFree { bytes: Option<u64> },
     /// Adds a snapshot.
     AddSnapshot(Box<SnapshotRow>),
     /// Corrects how long a snapshot took, known only after its commit.
@@ -458,6 +456,17 @@ pub enum Row {
     },
     /// Takes a label from a snapshot.
     DropLabel { snapshot: SnapshotId, key: String },
+    /// Remembers what a frozen object holds, if it was not given up meanwhile.
+    PutChecksum {
+        object: ObjectId,
+        digest: i64,
+        blocks: Vec<u8>,
+    },
+    /// Sets a setting of the store; none takes it back.
+    PutSetting {
+        key: &'static str,
+        value: Option<i64>,
+    },
 }
 
 /// Row operations that take effect together.

@@ -12,6 +12,7 @@
 
 mod contents;
 mod directories;
+mod hashes;
 mod inodes;
 mod names;
 mod objects;
@@ -19,6 +20,7 @@ mod report;
 mod tree;
 
 use std::collections::HashSet;
+use std::path::Path;
 use std::time::Instant;
 
 pub use report::{CheckReport, Problem, Table};
@@ -91,7 +93,9 @@ impl Store {
         // Before the catalog: a file that is there by now and has no row then, nor later, is of
         // no use to anyone.
         let path_of = |id| self.core.objects.path(id);
-        let files = objects::files(&objects_dir, path_of, &mut report).map_err(listing)?;
+        let is_passing = |path: &Path| self.core.objects.is_passing(path);
+        let files =
+            objects::files(&objects_dir, path_of, is_passing, &mut report).map_err(listing)?;
         let catalog = self.core.catalog.inspection()?;
         open.extend(self.open_layers());
         let objects = check_catalog(&catalog, &open, &mut report)?;
@@ -171,6 +175,7 @@ fn check_catalog(
             Problem::Host { layer, ino }
         });
     }
+    hashes::check(catalog, report)?;
     let (objects, doomed) = catalog.objects()?;
     let next_object = catalog.counter("next_object")?;
     let objects = Objects::new(&objects, doomed, next_object, report);

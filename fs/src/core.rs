@@ -16,6 +16,7 @@ use crate::contents::Objects;
 use crate::dispatch::OpError;
 use crate::elapsed::Elapsed;
 use crate::engine::View;
+use crate::hash::Hashing;
 use crate::id::{Ino, LayerId, ObjectId};
 use crate::layers::SharedLayers;
 use crate::lock::{Mutex, RwLock, rank};
@@ -79,6 +80,8 @@ pub(crate) struct Core {
     pub(crate) retain: Arc<retention::Signal>,
     /// Held by whoever deletes snapshots, or changes what is said of them or of how long they are kept.
     pub(crate) deciding: Deciding,
+    /// How frozen contents are hashed, and what is left to be.
+    pub(crate) hashing: Hashing,
     /// Where [`Chore`]s go; closed when the store closes.
     pub(crate) chores: Mutex<{ rank::LEAF }, Option<Sender<Chore>>>,
     /// The lock file, locked: until nobody can write here any more, whoever still has a view.

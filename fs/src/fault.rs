@@ -13,7 +13,8 @@
 //! | `done` | the change is committed, memory does not follow yet |
 //!
 //! `$FLOE_TEST_KILL_AT` has the process killed (SIGKILL) at its so manieth [`step`], of which there is one before and
-//! after everything that a landing in a directory of the host does.
+//! after everything that a landing in a directory of the host does, and before and after each commit and each
+//! step on the disk of storing equal contents once.
 //!
 //! [`fail_writes`] has writes of the store fail as on a full disk: to objects and to the catalog. It is for
 //! tests of the library; `$FLOE_TEST_FULL_AT` does the same for a process, from its so manieth write on.

@@ -35,6 +35,7 @@ pub mod dispatch;
 mod elapsed;
 mod engine;
 mod fault;
+mod hash;
 pub mod id;
 mod land;
 mod layers;
@@ -45,6 +46,7 @@ mod space;
 mod store;
 #[allow(unsafe_code)]
 mod sys;
+pub mod units;
 
 pub use base::ExcludeError;
 pub use catalog::CatalogError;
@@ -56,6 +58,7 @@ pub use diff::{
 pub use engine::{Attachment, FreezeError, Quota, View, ViewTarget};
 #[cfg(debug_assertions)]
 pub use fault::fail_writes;
+pub use hash::{HashError, HashReport};
 pub use land::host::{
     Guard, HostChange, HostConflict, HostLandError, HostLandOptions, HostLanded, HostPart,
     HostPlan, HostReport, Meta, NewKind, NewThing, Ours, Source, Theirs,
@@ -70,6 +73,7 @@ pub use store::{
     EditError, Fidelity, FindError, ForkError, ForkSource, ImportError, ImportProgress,
     ImportReport, KeptBy, LogEntry, LogError, LogKind, MountRecord, MountTarget, NewContents,
     NewFile, OpenError, RetentionError, RetentionReport, RetentionSetting, RetiredSnapshot,
-    RollbackError, RollbackReport, SnapshotCursor, SnapshotEdit, SnapshotError, SnapshotFilter,
-    SnapshotInfo, SnapshotOptions, Store, StoreInfo, WorkspaceError, WorkspaceInfo, Xattr,
+    RollbackError, RollbackReport, SETTINGS, Setting, SettingError, SettingInfo, SnapshotCursor,
+    SnapshotEdit, SnapshotError, SnapshotFilter, SnapshotInfo, SnapshotOptions, Store, StoreInfo,
+    WorkspaceError, WorkspaceInfo, Xattr,
 };

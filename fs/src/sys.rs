@@ -62,6 +62,60 @@ pub(crate) fn write_back(file: impl AsFd) -> io::Result<()> {
     }
 }
 
+/// `struct file_dedupe_range` of `linux/fs.h` with one `struct file_dedupe_range_info`.
+#[repr(C)]
+struct DedupeRange {
+    src_offset: u64,
+    src_length: u64,
+    dest_count: u16,
+    reserved1: u16,
+    reserved2: u32,
+    dest_fd: i64,
+    dest_offset: u64,
+    bytes_deduped: u64,
+    status: i32,
+    reserved: u32,
+}
+
+/// `FIDEDUPERANGE`: `_IOWR(0x94, 54, struct file_dedupe_range)`.
+const FIDEDUPERANGE: libc::Ioctl = 0xc018_9436_u32 as libc::Ioctl;
+/// `FILE_DEDUPE_RANGE_DIFFERS`.
+const DEDUPE_DIFFERS: i32 = 1;
+
+/// Has two files share the extents of a range at the same place in both, if they hold the same there:
+/// the kernel compares them. Returns how many bytes they share then; none if they differ.
+pub(crate) fn share_extents(
+    from: impl AsFd,
+    to: impl AsFd,
+    offset: u64,
+    len: u64,
+) -> io::Result<Option<u64>> {
+    let mut range = DedupeRange {
+        src_offset: offset,
+        src_length: len,
+        dest_count: 1,
+        reserved1: 0,
+        reserved2: 0,
+        dest_fd: i64::from(to.as_fd().as_raw_fd()),
+        dest_offset: offset,
+        bytes_deduped: 0,
+        status: 0,
+        reserved: 0,
+    };
+    // SAFETY: `range` has the layout of `struct file_dedupe_range` followed by as many
+    // `struct file_dedupe_range_info` as its `dest_count` says, one, and outlives the call, which
+    // reads and writes nothing else. Both files are open for as long as the borrows last.
+    let result = unsafe { libc::ioctl(from.as_fd().as_raw_fd(), FIDEDUPERANGE, &raw mut range) };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    match range.status {
+        0 => Ok(Some(range.bytes_deduped)),
+        DEDUPE_DIFFERS => Ok(None),
+        error => Err(io::Error::from_raw_os_error(-error)),
+    }
+}
+
 /// Size from which an allocation is a mapping of its own.
 #[cfg(target_env = "gnu")]
 const MAP_FROM: libc::c_int = 1 << 20;

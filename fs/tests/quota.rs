@@ -282,7 +282,7 @@ fn below_the_free_space_that_has_to_stay_nothing_is_added_and_everything_can_be_
         .unwrap();
     let live = case.file("live");
     write(&case.view, live, 0, &[2; 200 << 10]);
-    case.store.set_min_free(Some(u64::MAX / 2)).unwrap();
+    case.store.set("min-free", Some("7E")).unwrap();
     refused(case.try_write(live, 200 * KIB, &[1; 4096]), libc::ENOSPC);
     // A frozen block would have to be copied.
     refused(case.try_write(ino, 0, &[1; 4096]), libc::ENOSPC);
@@ -311,7 +311,7 @@ fn below_the_free_space_that_has_to_stay_nothing_is_added_and_everything_can_be_
     case.view.unlink(Ino::ROOT, b"f").unwrap();
     case.store.rollback("w", snapshot.id.as_str()).unwrap();
     assert_eq!(read(&case.view, ino), vec![1; 200 << 10]);
-    case.store.set_min_free(None).unwrap();
+    case.store.set("min-free", None).unwrap();
     write(&case.view, ino, 0, &[4; 4096]);
     case.store
         .snapshot("w", &SnapshotOptions::default())

@@ -5,6 +5,7 @@ pub(crate) mod bisect;
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod daemon;
+pub(crate) mod dedup;
 pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod du;
@@ -152,11 +153,12 @@ pub(crate) enum Command {
     /// The daemon: start, stop, status, run
     #[command(subcommand)]
     Daemon(daemon::Daemon),
-    /// The store: init, info
+    /// The store: init, info, config
     #[command(subcommand)]
     Store(store::Store),
     Du(du::Du),
     Gc(gc::Gc),
+    Dedup(dedup::Dedup),
     Check(check::Check),
     Doctor(doctor::Doctor),
     Bench(bench::Bench),
@@ -197,6 +199,7 @@ impl Command {
             Self::Store(command) => command.run(context),
             Self::Du(command) => command.run(context),
             Self::Gc(command) => command.run(context),
+            Self::Dedup(command) => command.run(context),
             Self::Check(command) => return command.run(context),
             Self::Doctor(command) => return command.run(context),
             Self::Bench(command) => command.run(context),

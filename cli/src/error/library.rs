@@ -4,8 +4,8 @@ use floe_fs::dispatch::fuser::MountError;
 use floe_fs::id::NameError;
 use floe_fs::{
     AdoptError, BaseError, CatalogError, CollectError, CursorError, DeleteError, DiffError,
-    EditError, FindError, ForkError, HostLandError, ImportError, LandError, LogError, OpenError,
-    RetentionError, RollbackError, SnapshotError, WorkspaceError,
+    EditError, FindError, ForkError, HashError, HostLandError, ImportError, LandError, LogError,
+    OpenError, RetentionError, RollbackError, SettingError, SnapshotError, WorkspaceError,
 };
 
 use super::{ApiError, ErrorKind, shell_word};
@@ -271,6 +271,30 @@ impl From<CollectError> for ApiError {
             CollectError::Interrupted => Self::from_error(ErrorKind::Interrupted, &error),
             CollectError::Store(_) => Self::from_error(ErrorKind::Failed, &error),
             CollectError::Catalog(inner) => inner.into(),
+        }
+    }
+}
+
+impl From<HashError> for ApiError {
+    fn from(error: HashError) -> Self {
+        match error {
+            HashError::Interrupted => Self::from_error(ErrorKind::Interrupted, &error),
+            HashError::Store(_) => Self::from_error(ErrorKind::Failed, &error),
+            HashError::Catalog(inner) => inner.into(),
+        }
+    }
+}
+
+impl From<SettingError> for ApiError {
+    fn from(error: SettingError) -> Self {
+        let list = "see all settings with `floe store config`";
+        match error {
+            SettingError::Unknown { .. } => {
+                Self::from_error(ErrorKind::NotFound, &error).hint(list)
+            }
+            SettingError::Value { .. } => Self::from_error(ErrorKind::Usage, &error).hint(list),
+            SettingError::Catalog(inner) => inner.into(),
+            SettingError::Disk(_) => Self::from_error(ErrorKind::Failed, &error),
         }
     }
 }

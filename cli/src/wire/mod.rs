@@ -33,7 +33,7 @@ pub use path::WirePath;
 
 use crate::error::ApiError;
 use retention::{RetentionApplied, RetentionRule};
-use space::{Collected, Size, SnapshotsDeleted, StoreUsage};
+use space::{Collected, Hashed, Setting, Size, SnapshotsDeleted, StoreUsage};
 
 use records::{
     Adopted, BaseDir, Changed, Checked, DaemonStatus, Deleted, FileAt, FileLines, Forked, Imported,
@@ -440,6 +440,20 @@ requests! {
         /// Only say what rules would delete, and what that would free.
         #[serde(default)]
         dry_run: bool,
+    }
+
+    /// Hashes what is frozen and stores equal contents once. It goes on in the background if the client
+    /// goes away.
+    HashNow -> Hashed {}
+
+    /// Tells settings of the store, or changes one.
+    StoreConfig -> Vec<Setting> {
+        /// The setting; absent for all.
+        name: Option<String>,
+        /// Its new value; absent to leave it.
+        value: Option<String>,
+        /// Take back what was set.
+        unset: bool,
     }
 
     /// Describes one snapshot.

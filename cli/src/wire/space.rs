@@ -1,6 +1,6 @@
-//! Answers about deleting and giving space back.
+//! Answers about deleting and giving space back, storing contents once, and settings of that.
 
-use floe_fs::CollectReport;
+use floe_fs::{CollectReport, HashReport, SettingInfo};
 use serde::{Deserialize, Serialize};
 
 use super::records::Snapshot;
@@ -182,6 +182,71 @@ impl From<CollectReport> for Collected {
             objects,
             bytes,
             elapsed_us,
+        }
+    }
+}
+
+/// What was hashed and stored once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hashed {
+    /// Objects hashed.
+    pub objects: u64,
+    /// Bytes read.
+    pub bytes: u64,
+    /// Objects that are stored together with an equal one now.
+    pub shared: u64,
+    /// Bytes on the disk that this saves; where the disk shares extents, at most.
+    pub saved: u64,
+    /// Objects that could not be read.
+    pub failed: u64,
+    /// How long it took, in microseconds.
+    pub elapsed_us: u64,
+}
+
+impl From<HashReport> for Hashed {
+    fn from(report: HashReport) -> Self {
+        let HashReport {
+            objects,
+            bytes,
+            shared,
+            saved,
+            failed,
+            elapsed_us,
+        } = report;
+        Self {
+            objects,
+            bytes,
+            shared,
+            saved,
+            failed,
+            elapsed_us,
+        }
+    }
+}
+
+/// A setting of the store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Setting {
+    /// Its name.
+    pub name: String,
+    /// Its value as a number: bytes, bytes a second, or 1 for on and 0 for off.
+    pub value: u64,
+    /// Its value as it is typed.
+    pub text: String,
+    /// Nobody has set it.
+    pub is_default: bool,
+    /// What it is for.
+    pub meaning: String,
+}
+
+impl From<SettingInfo> for Setting {
+    fn from(info: SettingInfo) -> Self {
+        Self {
+            name: info.name.to_owned(),
+            value: info.value,
+            text: info.text,
+            is_default: info.is_default,
+            meaning: info.meaning.to_owned(),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, Statement, params};
 
-use super::{CatalogError, retention, space};
+use super::{CatalogError, hashing, retention, space};
 use crate::attr::Timestamp;
 use crate::change::{Change, InodeRow, Row, SnapshotRow};
 use crate::fault;
@@ -436,6 +436,7 @@ fn apply_base_row(connection: &Connection, row: &Row) -> rusqlite::Result<usize>
         | Row::ProtectSnapshot { .. }
         | Row::PutLabel { .. }
         | Row::DropLabel { .. } => retention::apply(connection, row),
+        Row::PutChecksum { .. } | Row::PutSetting { .. } => hashing::apply(connection, row),
         _ => space::apply(connection, row),
     }
 }

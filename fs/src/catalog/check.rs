@@ -237,6 +237,31 @@ impl Inspection {
         )
     }
 
+    /// Objects of which the row, and that in `checksum`, do not agree on whether they were hashed.
+    pub(crate) fn hashed_wrongly(&self) -> Result<Vec<i64>, CatalogError> {
+        self.list(
+            "SELECT o.id FROM object o LEFT JOIN checksum c ON c.object = o.id \
+             WHERE o.hashed <> (c.object IS NOT NULL) \
+             UNION ALL SELECT object FROM checksum WHERE object NOT IN (SELECT id FROM object)",
+            |row| row.get(0),
+        )
+    }
+
+    /// Visits every checksum: object, digest, blocks.
+    pub(crate) fn checksums(
+        &self,
+        visit: &mut dyn FnMut(i64, i64, &[u8]),
+    ) -> Result<(), CatalogError> {
+        let sql = "SELECT object, digest, blocks FROM checksum ORDER BY object";
+        let mut statement = self.0.prepare(sql).map_err(failed)?;
+        let mut rows = statement.query([]).map_err(failed)?;
+        while let Some(row) = rows.next().map_err(failed)? {
+            let (object, digest) = (row.get(0).map_err(failed)?, row.get(1).map_err(failed)?);
+            visit(object, digest, blob(row, 2).map_err(failed)?);
+        }
+        Ok(())
+    }
+
     /// Every object, and the ids of those given up.
     pub(crate) fn objects(&self) -> Result<Objects, CatalogError> {
         let objects = self.list("SELECT id, ino, layer FROM object", |row| {

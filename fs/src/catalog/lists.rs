@@ -70,6 +70,7 @@ pub(crate) struct Summary {
     pub(crate) snapshots: u64,
     pub(crate) layers: u64,
     pub(crate) objects: u64,
+    pub(crate) hashed: u64,
 }
 
 /// Which snapshots to list; newest first.
@@ -106,6 +107,8 @@ pub(super) fn summary(connection: &Connection) -> Result<Summary, CatalogError> 
             .map(|count| u64::try_from(count).unwrap_or(0))
     };
     let meta = "SELECT value FROM meta WHERE key = ?1";
+    // There is none in a catalog of an older format.
+    let checksums = count("sqlite_master WHERE name = 'checksum'")?;
     Ok(Summary {
         store_id: connection
             .query_row(meta, ["store_id"], |row| row.get(0))
@@ -117,6 +120,10 @@ pub(super) fn summary(connection: &Connection) -> Result<Summary, CatalogError> 
         snapshots: count("snapshot")?,
         layers: count("layer")?,
         objects: count("object")?,
+        hashed: match checksums {
+            0 => 0,
+            _ => count("checksum")?,
+        },
     })
 }
 

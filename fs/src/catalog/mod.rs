@@ -15,6 +15,7 @@ pub(crate) mod check;
 mod checkpoint;
 mod connect;
 mod error;
+mod hashing;
 mod history;
 mod landed;
 mod lists;
@@ -35,6 +36,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use self::connect::{Connections, connect, format};
 pub use self::error::CatalogError;
+pub(crate) use self::hashing::ObjectRecord;
 use self::reserve::Reserve;
 pub(crate) use history::{EventRecord, ForkRecord, HostLandingRecord, LifeRecord};
 pub(crate) use landed::LandedRecord;

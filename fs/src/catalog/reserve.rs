@@ -161,9 +161,9 @@ pub(super) fn only_removes(change: &Change) -> bool {
             | Row::PutXattr { value: None, .. }
             | Row::AddUsage { .. }
             | Row::SetQuota { .. }
-            | Row::SetMinFree { .. }
             | Row::ReserveInos { .. }
             | Row::ReserveObjects { .. }
+            | Row::PutSetting { value: None, .. }
             | Row::SetElapsed { .. } => {}
             _ => return false,
         }

@@ -85,12 +85,6 @@ pub(super) fn apply(connection: &Connection, row: &Row) -> rusqlite::Result<usiz
             inodes,
         } => prepare("UPDATE workspace SET quota_bytes = ?2, quota_inodes = ?3 WHERE id = ?1")?
             .execute(params![int(workspace.0), bytes.map(int), inodes.map(int)]),
-        Row::SetMinFree { bytes: Some(bytes) } => {
-            prepare("INSERT OR REPLACE INTO meta VALUES ('min_free', ?1)")?.execute([int(*bytes)])
-        }
-        Row::SetMinFree { bytes: None } => {
-            prepare("DELETE FROM meta WHERE key = 'min_free'")?.execute([])
-        }
         Row::DropSnapshot { id } => {
             prepare("DELETE FROM snapshot WHERE id = ?1")?.execute([id.as_str()])
         }
@@ -166,14 +160,6 @@ impl Catalog {
             })
         })?;
         Ok(found.into_iter().next().unwrap_or_default())
-    }
-
-    /// Bytes of the disk that have to stay free, if somebody said so.
-    pub(crate) fn min_free(&self) -> Result<Option<u64>, CatalogError> {
-        let during = "reading a setting";
-        let sql = "SELECT value FROM meta WHERE key = 'min_free'";
-        let found = self.collect(during, sql, [], |row| unsigned(row, 0))?;
-        Ok(found.into_iter().next())
     }
 
     /// The name of a workspace that was not deleted, by its number.

@@ -292,6 +292,10 @@ pub enum Problem {
     ObjectFileMissing { object: ObjectId },
     #[error("the file of object {object} belongs to nothing")]
     ObjectFileOrphan { object: ObjectId },
+    #[error("object {object} says it has a checksum and has none, or has one and does not say so")]
+    ObjectHashed { object: ObjectId },
+    #[error("the checksum of object {object} is damaged")]
+    Checksum { object: ObjectId },
     #[error("{path:?} does not belong into a store")]
     UnexpectedFile { path: String },
 }

@@ -1,5 +1,8 @@
 //! What the claimed blocks of an object hash to, as the catalog keeps it (docs/format.md, `checksum`).
 //!
+//! A block that is all zeros has no entry, so that a file of holes has none: what says nothing of a
+//! claimed block says that it is zeros.
+//!
 //! Block by block, so that an object which loses blocks to collection is still verified as to the
 //! others, and damage is told as a place in a file. Pure.
 
@@ -32,12 +35,22 @@ impl Checksum {
         self.entries.push((block, hash));
     }
 
-    /// The hash of a block, if it was claimed when the object was hashed.
+    /// The hash of a block; none if it was all zeros, or was not claimed, when the object was hashed.
     pub(crate) fn of(&self, block: u64) -> Option<&Hash> {
         let at = self
             .entries
             .binary_search_by_key(&block, |&(block, _)| block);
         at.ok().map(|at| &self.entries[at].1)
+    }
+
+    /// Bytes of `checksum.blocks`.
+    pub(crate) fn encoded_len(&self) -> usize {
+        self.entries.len() * ENTRY
+    }
+
+    /// Whether there is no block with data.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
     }
 
     /// Every block with its hash.
@@ -47,7 +60,7 @@ impl Checksum {
 
     /// `checksum.blocks`.
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(self.entries.len() * ENTRY);
+        let mut bytes = Vec::with_capacity(self.encoded_len());
         for (block, hash) in &self.entries {
             bytes.extend(block.to_le_bytes());
             bytes.extend(hash);

@@ -366,7 +366,10 @@ impl FileIo<'_> {
 
     fn own_file(&self, own: ObjectId) -> Result<std::sync::Arc<File>, ContentsError> {
         self.objects.mark_dirty(self.ino, own);
-        self.objects.write(own)
+        let file = self.objects.write(own)?;
+        // What is written here is in no other object.
+        debug_assert!(file.metadata().is_ok_and(|meta| meta.nlink() <= 1));
+        Ok(file)
     }
 
     fn create_own(&mut self) -> Result<(ObjectId, std::sync::Arc<File>), FileIoError> {

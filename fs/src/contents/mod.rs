@@ -22,7 +22,7 @@ pub(crate) use checksum::{Checksum, hash_block};
 pub(crate) use copy::{CopyError, FileCopy, copy_file};
 pub(crate) use extents::ExtentMap;
 pub(crate) use file::{FileIo, FileIoError, Source};
-pub(crate) use objects::{Guarded, HostObjects, Objects, StillTheSame};
+pub(crate) use objects::{FileId, Guarded, HostObjects, Joined, Objects, StillTheSame, file_id};
 
 use crate::catalog::CatalogError;
 use crate::id::ObjectId;

@@ -3,7 +3,7 @@
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::num::NonZeroUsize;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -21,6 +21,8 @@ use crate::private::open_private;
 const FAN_OUT: u64 = 4096;
 /// Past this many objects the whole disk is synced at once.
 const SYNC_ONE_BY_ONE: usize = 64;
+/// The name that a second link to an object has until it takes another object's place.
+const ASIDE: &str = "dedup";
 /// Descriptors kept open.
 const OPEN_MAX: NonZeroUsize = NonZeroUsize::new(512).unwrap();
 
@@ -66,6 +68,31 @@ pub(crate) struct Objects {
     /// How often an object began to be read elsewhere.
     reopened: AtomicU64,
     dirty: Mutex<{ rank::LEAF }, Dirty>,
+    /// Held while an object gets a name of another's file, loses its file, or gets a hole: so a file
+    /// with several names never gets one, and no name is put where a file was just removed.
+    shaping: Mutex<{ rank::LEAF }, Compared>,
+}
+
+/// Two objects that are being compared, to become one file.
+#[derive(Debug, Default)]
+struct Compared {
+    objects: Option<[ObjectId; 2]>,
+    /// One of them got a hole meanwhile.
+    punched: bool,
+}
+
+/// A file, as told by device and inode.
+pub(crate) type FileId = (u64, u64);
+
+/// What became of making two objects one file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Joined {
+    /// They are one file.
+    Yes,
+    /// One of them is not what was compared, or not there any more.
+    Changed,
+    /// The file has as many names as it can have.
+    Full,
 }
 
 impl Objects {
@@ -82,6 +109,7 @@ impl Objects {
             host: OnceLock::new(),
             reopened: AtomicU64::new(0),
             dirty: Mutex::default(),
+            shaping: Mutex::default(),
         })
     }
 
@@ -219,12 +247,125 @@ impl Objects {
         open.pop(&(id, false));
         open.pop(&(id, true));
         drop(open);
+        let _alone = self.shaping.lock();
         match std::fs::remove_file(self.path(id)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(ContentsError::object("remove", id)(error))
             }
             _ => Ok(()),
         }
+    }
+
+    /// Says that two objects are compared from now on, to be [joined](Objects::join) if they are equal.
+    pub(crate) fn comparing(&self, objects: [ObjectId; 2]) {
+        *self.shaping.lock() = Compared {
+            objects: Some(objects),
+            punched: false,
+        };
+    }
+
+    /// Makes the file of one object that of another as well, which it takes the place of. Both were
+    /// found to be equal since [`Objects::comparing`], as these files, the first is durable, and
+    /// neither is a live layer's: what is written to one would be in both.
+    ///
+    /// Nobody writes to an object of a layer that is not live. Descriptors to write through may still
+    /// be in the cache from when it was, but whoever uses them is a mutation, which holds the gate from
+    /// before it knows its layer until it is done; a freeze waits for those and lets no more in.
+    pub(crate) fn join(
+        &self,
+        [kept, replaced]: [ObjectId; 2],
+        files: [FileId; 2],
+    ) -> Result<Joined, ContentsError> {
+        let paths = [kept, replaced].map(|id| self.path(id));
+        let [from, to] = &paths;
+        let aside = to.with_file_name(ASIDE);
+        let compared = self.shaping.lock();
+        let same = paths.iter().zip(files).all(|(path, file)| {
+            std::fs::symlink_metadata(path).is_ok_and(|meta| file_id(&meta) == file)
+        });
+        if compared.punched || compared.objects != Some([kept, replaced]) || !same {
+            return Ok(Joined::Changed);
+        }
+        fault::step();
+        let linked = match std::fs::hard_link(from, &aside) {
+            // Left by one that failed.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                std::fs::remove_file(&aside).and_then(|()| std::fs::hard_link(from, &aside))
+            }
+            linked => linked,
+        };
+        match linked {
+            Err(error) if error.kind() == io::ErrorKind::TooManyLinks => return Ok(Joined::Full),
+            linked => linked.map_err(ContentsError::object("link", kept))?,
+        }
+        fault::step();
+        if let Err(error) = std::fs::rename(&aside, to) {
+            if let Err(error) = std::fs::remove_file(&aside) {
+                tracing::warn!(%error, "a link that is of no use stays on disk");
+            }
+            return Err(ContentsError::object("replace", replaced)(error));
+        }
+        fault::step();
+        drop(compared);
+        // Whoever reads it on holds the space of the file that it was.
+        let mut open = self.open.lock();
+        open.pop(&(replaced, false));
+        open.pop(&(replaced, true));
+        Ok(Joined::Yes)
+    }
+
+    /// Makes a hole in an object, unless its file is that of others as well: says whether it did.
+    pub(crate) fn punch(
+        &self,
+        id: ObjectId,
+        make: impl FnOnce(&File) -> Result<(), ContentsError>,
+    ) -> Result<bool, ContentsError> {
+        let file = self.write(id)?;
+        let mut compared = self.shaping.lock();
+        let links = file.metadata().map(|meta| meta.nlink());
+        if links.map_err(ContentsError::object("look at", id))? > 1 {
+            return Ok(false);
+        }
+        compared.punched |= compared.objects.is_some_and(|two| two.contains(&id));
+        make(&file).map(|()| true)
+    }
+
+    /// Makes an object's bytes durable, where `file` is it. A failure is told to whoever syncs its
+    /// file next as well.
+    pub(crate) fn sync_bytes(&self, id: ObjectId, file: &File) -> Result<(), ContentsError> {
+        file.sync_data().map_err(|error| {
+            self.dirty.lock().failed(id);
+            ContentsError::object("sync", id)(error)
+        })
+    }
+
+    /// Whether a file in `objects/` was there for a [`Objects::join`] that was under way, and not left
+    /// by one that did not come to its end.
+    pub(crate) fn is_passing(&self, path: &Path) -> bool {
+        let _alone = self.shaping.lock();
+        path.file_name().is_some_and(|name| name == ASIDE) && !path.exists()
+    }
+
+    /// Removes what a crash left of a [`Objects::join`].
+    pub(crate) fn remove_aside(&self) -> Result<(), ContentsError> {
+        let failed = |source| ContentsError::Directory {
+            action: "clean",
+            source,
+        };
+        for group in std::fs::read_dir(&self.dir).map_err(failed)? {
+            match std::fs::remove_file(group.map_err(failed)?.path().join(ASIDE)) {
+                Err(error)
+                    if !matches!(
+                        error.kind(),
+                        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+                    ) =>
+                {
+                    return Err(failed(error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// The objects that have a file. Looks at all of them.
@@ -335,6 +476,11 @@ impl Objects {
         self.dirty.lock().clean(marks);
         Ok(())
     }
+}
+
+/// Which file it is.
+pub(crate) fn file_id(meta: &std::fs::Metadata) -> FileId {
+    (meta.dev(), meta.ino())
 }
 
 fn sync_dir(dir: &Path) -> io::Result<()> {

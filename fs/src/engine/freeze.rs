@@ -161,6 +161,7 @@ pub(super) fn replace_with(
     let mut change = freeze_rows(spec, layer, parent, new, created_at);
     change.append(rows);
     core.catalog.apply(&change)?;
+    core.hashing.frozen(layer);
     Ok(Frozen {
         layer,
         live: new,

@@ -13,14 +13,14 @@ use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use serde::Serialize;
 use thiserror::Error;
 
-use super::remains::Remains;
+use super::remains::{Going, Remains};
 use super::shape::{Chain, Shape};
 use super::{doomed, merge, prune};
 use crate::catalog::{CatalogError, FamilyRecord, LayerRow};
 use crate::change::{Change, Row};
 use crate::core::Core;
 use crate::dispatch::OpError;
-use crate::id::{Ino, LayerId, ObjectId};
+use crate::id::{Ino, LayerId};
 use crate::lock::{Mutex, MutexGuard, rank};
 
 /// Why not everything could be given back. What was, stays so, and the rest is found again.
@@ -66,7 +66,7 @@ pub(super) struct Steps<'a> {
     pub(super) report: CollectReport,
     progress: Progress<'a>,
     /// Objects counted so far by one who only wants to know: then nothing is changed.
-    counted: Option<HashSet<ObjectId>>,
+    counted: Option<Going>,
     /// Transactions so far.
     applied: u64,
     /// What is to be removed from the disk: one sync of the log serves many.
@@ -90,7 +90,7 @@ impl<'a> Steps<'a> {
     /// Steps that only count.
     pub(super) fn dry(progress: Progress<'a>) -> Self {
         Self {
-            counted: Some(HashSet::new()),
+            counted: Some(Going::default()),
             ..Self::new(progress)
         }
     }

@@ -1,12 +1,13 @@
 //! Objects that nothing refers to any more, and parts of them.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
 
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use rustix::io::Errno;
 
-use crate::contents::{BLOCK, ContentsError};
+use crate::contents::{BLOCK, ContentsError, FileId, file_id};
 use crate::core::Core;
 use crate::dispatch::OpError;
 use crate::engine;
@@ -24,9 +25,48 @@ pub(super) struct Remains {
 /// Bytes that an object takes on the disk; what is gone takes none.
 fn allocated(core: &Core, id: ObjectId) -> u64 {
     let meta = std::fs::metadata(core.objects.path(id));
-    meta.map_or(0, |meta| {
-        std::os::unix::fs::MetadataExt::blocks(&meta) * 512
-    })
+    meta.map_or(0, |meta| meta.blocks() * 512)
+}
+
+/// Objects whose files go, and what that frees. Several can be one file, which frees its bytes with the
+/// last of its names.
+#[derive(Debug, Default)]
+pub(super) struct Going {
+    objects: HashSet<ObjectId>,
+    /// How many names of it go, of files that have several.
+    names: HashMap<FileId, u64>,
+}
+
+impl Going {
+    /// How many objects go.
+    pub(super) fn len(&self) -> usize {
+        self.objects.len()
+    }
+
+    /// Another object goes, if it was not known to: returns how many bytes that frees.
+    fn add(&mut self, core: &Core, id: ObjectId) -> u64 {
+        let Ok(meta) = std::fs::metadata(core.objects.path(id)) else {
+            // Gone already: it takes nothing.
+            self.objects.insert(id);
+            return 0;
+        };
+        if !self.objects.insert(id) {
+            return 0;
+        }
+        let names = match meta.nlink() {
+            1 => 1,
+            _ => {
+                let names = self.names.entry(file_id(&meta)).or_default();
+                *names += 1;
+                *names
+            }
+        };
+        if names == meta.nlink() {
+            meta.blocks() * 512
+        } else {
+            0
+        }
+    }
 }
 
 impl Remains {
@@ -40,21 +80,15 @@ impl Remains {
     }
 
     /// Bytes that removing it would free; what was counted before does not count again.
-    pub(super) fn count(
-        &self,
-        core: &Core,
-        counted: &mut HashSet<ObjectId>,
-    ) -> Result<u64, ContentsError> {
+    pub(super) fn count(&self, core: &Core, counted: &mut Going) -> Result<u64, ContentsError> {
         let mut bytes = 0;
         for (id, blocks) in &self.blocks {
-            if !counted.contains(id) {
+            if !counted.objects.contains(id) {
                 bytes += data_in(core, *id, blocks)?;
             }
         }
         for &(_, id) in &self.objects {
-            if counted.insert(id) {
-                bytes += allocated(core, id);
-            }
+            bytes += counted.add(core, id);
         }
         Ok(bytes)
     }
@@ -78,11 +112,9 @@ impl Remains {
             }
             self.blocks.pop();
         }
-        let sizes: u64 = self
-            .objects
-            .iter()
-            .map(|&(_, id)| allocated(core, id))
-            .sum();
+        let mut going = Going::default();
+        let going = self.objects.iter().map(|&(_, id)| going.add(core, id));
+        let sizes: u64 = going.sum();
         engine::remove(core, self.objects.clone())?;
         self.objects.clear();
         Ok(freed + sizes)
@@ -100,6 +132,11 @@ fn data_in(core: &Core, id: ObjectId, blocks: &Range<u64>) -> Result<u64, Conten
         }
         read => read?,
     };
+    let meta = read.file.metadata();
+    if meta.map_err(ContentsError::object("look at", id))?.nlink() > 1 {
+        // Others need it whole.
+        return Ok(0);
+    }
     let end = blocks.end.saturating_mul(BLOCK);
     let (mut at, mut bytes) = (blocks.start.saturating_mul(BLOCK), 0);
     while at < end {
@@ -114,16 +151,19 @@ fn data_in(core: &Core, id: ObjectId, blocks: &Range<u64>) -> Result<u64, Conten
     Ok(bytes)
 }
 
+/// Makes blocks of an object a hole, unless others are the same file: those need it whole.
 fn punch(core: &Core, id: ObjectId, blocks: &Range<u64>) -> Result<(), ContentsError> {
-    let file = core.objects.write(id)?;
-    let failed = ContentsError::object("punch a hole in", id);
-    let size = file.metadata().map(|meta| meta.len());
-    let size = size.map_err(ContentsError::object("look at", id))?;
-    let start = blocks.start.saturating_mul(BLOCK).min(size);
-    let end = blocks.end.saturating_mul(BLOCK).min(size);
-    if start >= end {
-        return Ok(());
-    }
-    let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    fallocate(&*file, mode, start, end - start).map_err(failed)
+    let punched = core.objects.punch(id, |file| {
+        let failed = ContentsError::object("punch a hole in", id);
+        let size = file.metadata().map(|meta| meta.len());
+        let size = size.map_err(ContentsError::object("look at", id))?;
+        let start = blocks.start.saturating_mul(BLOCK).min(size);
+        let end = blocks.end.saturating_mul(BLOCK).min(size);
+        if start >= end {
+            return Ok(());
+        }
+        let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        fallocate(file, mode, start, end - start).map_err(failed)
+    });
+    punched.map(drop)
 }

@@ -279,6 +279,7 @@ impl<'a> Adoption<'a> {
         core.sync_catalog()?;
         self.complete()?;
         core.bases.set_state(self.layer, BaseState::Adopted)?;
+        core.hashing.frozen(self.layer);
         if let Some(workspace) = core.catalog.maker(self.layer)? {
             let event = Row::AddEvent(Box::new(EventRow {
                 message: Some(format!("{} files", self.so_far.files)),

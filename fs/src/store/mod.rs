@@ -14,6 +14,7 @@ mod cursor;
 mod delete;
 mod edit;
 mod fork;
+mod hash;
 mod import;
 mod land;
 mod log;
@@ -23,6 +24,7 @@ mod place;
 mod quota;
 mod retention;
 mod rollback;
+mod settings;
 mod snapshots;
 mod trust;
 mod types;
@@ -45,6 +47,7 @@ pub use log::{LogEntry, LogError, LogKind};
 pub use open::OpenError;
 pub use retention::{RetentionError, RetentionReport, RetentionSetting, RetiredSnapshot};
 pub use rollback::RollbackError;
+pub use settings::{SETTINGS, Setting, SettingError, SettingInfo};
 pub use snapshots::{FindError, SnapshotError};
 pub use types::{
     AdoptProgress, AdoptReport, BaseInfo, BaseState, DeletedSnapshot, DeletedSnapshots, Fidelity,
@@ -64,6 +67,9 @@ pub struct Store {
     // These end before the rest goes.
     #[expect(dead_code, reason = "held for its Drop")]
     retainer: crate::retention::Retainer,
+    #[expect(dead_code, reason = "held for its Drop")]
+    hasher: crate::hash::Hasher,
+    // Ends before the rest goes.
     #[expect(dead_code, reason = "held for its Drop")]
     collector: crate::space::Collector,
     // Finishes what is queued before the rest goes.
@@ -100,6 +106,7 @@ impl Store {
             snapshots: summary.snapshots,
             layers: summary.layers,
             objects: summary.objects,
+            hashed: summary.hashed,
             catalog_bytes: self.core.catalog.bytes_on_disk(),
             reflink: Some(self.core.objects.can_reflink()),
         })

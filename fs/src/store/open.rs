@@ -15,7 +15,7 @@ use tracing::warn;
 use super::chores::Chores;
 use super::place::{Place, boot_id, settle_in};
 use super::types::{StoreInfo, rfc3339};
-use super::{Store, control, trust};
+use super::{Store, control, settings, trust};
 use crate::base::{Bases, HostFiles, host_inode};
 use crate::catalog::{APPLICATION_ID, Catalog, CatalogError, FORMAT, size_on_disk};
 use crate::change::{Change, Row};
@@ -24,6 +24,7 @@ use crate::core::{CLEAN, Core, Numbers, note_clean_end};
 use crate::dispatch::OpError;
 use crate::elapsed::Elapsed;
 use crate::engine::{now_ns, reap_unlinked, remove_doomed};
+use crate::hash::Hasher;
 use crate::id::LayerId;
 use crate::layers::{SharedLayers, TreeError};
 use crate::lock::{Mutex, RwLock};
@@ -346,6 +347,7 @@ impl Store {
             snapshots: summary.snapshots,
             layers: summary.layers,
             objects: summary.objects,
+            hashed: summary.hashed,
             catalog_bytes: size_on_disk(&path),
             reflink: None,
         })
@@ -398,9 +400,10 @@ impl Store {
             .start_checkpoints(Arc::new(move || before.sync_inherited(true)))
             .map_err(catalog_error)?;
         let numbers = Numbers::open(&catalog, last).map_err(catalog_error)?;
+        let hashing = settings::hashing(&catalog).map_err(catalog_error)?;
         let bases = Arc::new(bases(&dir, &catalog)?);
         objects.serve_host(Box::new(HostFiles(Arc::downgrade(&bases))));
-        let min_free = catalog.min_free().map_err(catalog_error)?;
+        let min_free = settings::min_free(&catalog).map_err(catalog_error)?;
         let room = Room::new(&Core::objects_dir(&dir), min_free);
         let core = Arc::new(Core {
             dir: dir.clone(),
@@ -419,6 +422,7 @@ impl Store {
             collecting: Mutex::default(),
             retain: Arc::default(),
             deciding: Mutex::default(),
+            hashing,
             chores: Mutex::new(None),
             lock: lock.file,
         });
@@ -433,11 +437,13 @@ impl Store {
         let collector = Collector::start(&core).map_err(access("start a thread for", &dir))?;
         core.collect.ask();
         let retainer = Retainer::start(&core).map_err(access("start a thread for", &dir))?;
+        let hasher = Hasher::start(&core).map_err(access("start a thread for", &dir))?;
         Ok(Arc::new(Self {
             id: summary.store_id,
             created_at: summary.created_at,
             controls: control::Controls::default(),
             retainer,
+            hasher,
             collector,
             chores,
             core,
@@ -553,6 +559,7 @@ fn recover(core: &Core, crashed: bool) -> Result<(), OpError> {
 /// Removes objects that no row knows of: made for a change that was not committed, or for one that
 /// a power failure took back.
 fn sweep(core: &Core) -> Result<(), OpError> {
+    core.objects.remove_aside()?;
     let known = core.catalog.object_ids()?;
     let mut last = None;
     for id in core.objects.on_disk()? {

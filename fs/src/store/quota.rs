@@ -1,8 +1,7 @@
-//! How much workspaces may hold, and how much of the disk stays free.
+//! How much workspaces may hold.
 
 use super::types::WorkspaceInfo;
 use super::{Store, WorkspaceError};
-use crate::catalog::CatalogError;
 use crate::change::{Change, Row};
 use crate::engine::Quota;
 
@@ -30,26 +29,5 @@ impl Store {
             Ok::<_, WorkspaceError>(())
         })?;
         self.workspace(workspace)
-    }
-
-    /// Says how many bytes of the disk have to stay free: below that nothing is added and no snapshot
-    /// taken. None for what is usual, 1 % of the disk and at most 256 MiB.
-    ///
-    /// # Errors
-    /// When the catalog fails.
-    pub fn set_min_free(&self, bytes: Option<u64>) -> Result<(), CatalogError> {
-        self.core
-            .catalog
-            .apply(&Change::from(Row::SetMinFree { bytes }))?;
-        self.core.room.set_min_free(bytes);
-        Ok(())
-    }
-
-    /// How many bytes of the disk have to stay free, if somebody said so.
-    ///
-    /// # Errors
-    /// When the catalog cannot be read.
-    pub fn min_free(&self) -> Result<Option<u64>, CatalogError> {
-        self.core.catalog.min_free()
     }
 }

@@ -33,6 +33,8 @@ pub struct StoreInfo {
     pub layers: u64,
     /// Files in `objects/`.
     pub objects: u64,
+    /// Objects whose contents were hashed: those of layers that are not live, in time.
+    pub hashed: u64,
     /// Size of the catalog and its log.
     pub catalog_bytes: u64,
     /// Whether the disk can share extents between files (FICLONE); unknown without writing to it.

@@ -161,6 +161,8 @@ pub enum Op {
     },
     /// Gives space back until nothing is left to do.
     Collect,
+    /// Hashes what is frozen, and stores equal contents once.
+    Hash,
     Reopen,
     Compare,
     Check,
@@ -505,6 +507,7 @@ fn layers() -> impl Strategy<Value = Op> {
         1 => (1_u8..4, any::<bool>(), any::<bool>())
             .prop_map(|(keep_last, automatic, of_all)| Op::Retain { keep_last, automatic, of_all }),
         2 => Just(Op::Collect),
+        2 => Just(Op::Hash),
         2 => Just(Op::Reopen),
         1 => Just(Op::Compare),
         2 => Just(Op::Check),

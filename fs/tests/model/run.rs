@@ -91,6 +91,7 @@ pub fn step(world: &mut World, step: &Step) -> Outcome {
             of_all,
         } => world.retain(at, *keep_last, *automatic, *of_all),
         Op::Collect => world.collect(),
+        Op::Hash => world.hash(),
         Op::Reopen => world.reopen(),
         Op::Compare => world.compare(),
         Op::Check => world.check(),

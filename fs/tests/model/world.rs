@@ -417,6 +417,18 @@ impl World {
         collected.map(drop).map_err(|error| error.to_string())
     }
 
+    /// Hashes what is frozen, and stores equal contents once.
+    pub fn hash(&self) -> Outcome {
+        let hashed = self.store().hash_now(&mut |_| ControlFlow::Continue(()));
+        let hashed = hashed.map_err(|error| error.to_string())?;
+        ensure!(
+            hashed.failed == 0,
+            "{} objects cannot be read",
+            hashed.failed
+        );
+        Ok(())
+    }
+
     /// Closes the store and opens it again.
     pub fn reopen(&mut self) -> Outcome {
         for live in &mut self.live {

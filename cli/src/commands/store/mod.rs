@@ -1,5 +1,6 @@
 //! `floe store ...`.
 
+pub(crate) mod config;
 pub(crate) mod info;
 pub(crate) mod init;
 
@@ -14,6 +15,7 @@ use crate::output::{printable, size};
 pub(crate) enum Store {
     Init(init::Init),
     Info(info::Info),
+    Config(config::Config),
 }
 
 impl Store {
@@ -25,6 +27,7 @@ impl Store {
         match self {
             Self::Init(command) => command.run(context),
             Self::Info(command) => command.run(context),
+            Self::Config(command) => command.run(context),
         }
     }
 }
@@ -46,7 +49,10 @@ fn show(context: &Context, info: &floe_fs::StoreInfo) -> Result<(), ApiError> {
         ("workspaces", info.workspaces.to_string()),
         ("snapshots", info.snapshots.to_string()),
         ("layers", info.layers.to_string()),
-        ("objects", info.objects.to_string()),
+        (
+            "objects",
+            format!("{}, {} of them hashed", info.objects, info.hashed),
+        ),
         ("catalog", size(info.catalog_bytes)),
         ("reflink", reflink.to_owned()),
     ]))

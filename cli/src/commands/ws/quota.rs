@@ -1,11 +1,11 @@
 //! `floe ws quota`.
 
 use clap::Args;
+use floe_fs::units;
 
 use super::show::quota_lines;
 use crate::commands::{Context, facts};
 use crate::error::ApiError;
-use crate::units;
 use crate::wire::{SetQuota, ShowWorkspace};
 
 /// Show or set how much a workspace may hold

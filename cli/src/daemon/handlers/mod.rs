@@ -18,8 +18,8 @@ pub use land::{land, undo_landing};
 pub use mounts::{mount, umount};
 pub use retention::{apply_retention, clear_retention, set_retention, show_retention};
 pub use snapshots::{edit_snapshots, fork, list_snapshots, log, rollback, show_snapshot, snapshot};
-pub use space::{collect, delete_snapshots, sizes, usage};
-pub use store::check_store;
+pub use space::{collect, delete_snapshots, hash_now, sizes, usage};
+pub use store::{check_store, store_config};
 pub use workspaces::{
     adopt_workspace, create_workspace, create_workspace_from, delete_workspace, import_workspace,
     list_workspaces, rename_workspace, set_quota, show_workspace,

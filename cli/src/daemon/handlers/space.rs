@@ -1,4 +1,4 @@
-//! Deleting snapshots and giving space back.
+//! Deleting snapshots and giving space back, and storing contents once.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -7,8 +7,8 @@ use super::snapshots::nanoseconds;
 use super::{Daemon, subject};
 use crate::daemon::mounts::Subject;
 use crate::error::{ApiError, ErrorKind};
-use crate::wire::space::{Collected, Size, SnapshotSize, SnapshotsDeleted, StoreUsage};
-use crate::wire::{Collect, DeleteSnapshots, Progress, Sizes, Usage};
+use crate::wire::space::{Collected, Hashed, Size, SnapshotSize, SnapshotsDeleted, StoreUsage};
+use crate::wire::{Collect, DeleteSnapshots, HashNow, Progress, Sizes, Usage};
 use floe_fs::{CollectReport, DeleteSelection, KeptBy, SnapshotFilter, SnapshotInfo};
 
 /// How often a client is told how far it is.
@@ -26,7 +26,8 @@ pub fn delete_snapshots(
     let (dry_run, wait) = (request.dry_run, request.wait);
     let selection = selection(request)?;
     let (deleted, freed) = if wait && !dry_run {
-        let mut tell = teller(on_progress);
+        let mut tell = now_and_then(on_progress);
+        let mut tell = |report: &CollectReport| tell(report.objects, report.bytes);
         let done = daemon.store.delete_snapshots_now(&selection, &mut tell);
         let (deleted, freed) = done.inspect_err(|_| daemon.store.collect_later())?;
         (deleted, Some(freed.into()))
@@ -171,7 +172,10 @@ pub fn collect(
             ..Collected::default()
         });
     }
-    let done = daemon.store.collect(&mut teller(on_progress));
+    let mut tell = now_and_then(on_progress);
+    let done = daemon
+        .store
+        .collect(&mut |report| tell(report.objects, report.bytes));
     // The rest is done by the thread that does it anyway.
     let done = done.inspect_err(|_| daemon.store.collect_later());
     Ok(Collected {
@@ -180,21 +184,34 @@ pub fn collect(
     })
 }
 
-/// Tells a client now and then how far it is; it goes on as long as that can be told.
-fn teller(
+/// Hashes what is frozen and stores equal contents once.
+///
+/// # Errors
+/// When the store fails.
+pub fn hash_now(
+    daemon: &Daemon,
+    _: &HashNow,
     on_progress: &mut dyn FnMut(&Progress) -> bool,
-) -> impl FnMut(&CollectReport) -> ControlFlow<()> {
+) -> Result<Hashed, ApiError> {
+    let mut tell = now_and_then(on_progress);
+    let done = daemon
+        .store
+        .hash_now(&mut |report| tell(report.objects, report.bytes))?;
+    Ok(done.into())
+}
+
+/// Tells a client now and then how many files and bytes are done; it goes on as long as that can be
+/// told.
+fn now_and_then(
+    on_progress: &mut dyn FnMut(&Progress) -> bool,
+) -> impl FnMut(u64, u64) -> ControlFlow<()> {
     let mut told = Instant::now();
-    move |report| {
+    move |files, bytes| {
         if told.elapsed() < REPORT_EVERY {
             return ControlFlow::Continue(());
         }
         told = Instant::now();
-        let progress = Progress {
-            files: report.objects,
-            bytes: report.bytes,
-        };
-        match on_progress(&progress) {
+        match on_progress(&Progress { files, bytes }) {
             true => ControlFlow::Continue(()),
             false => ControlFlow::Break(()),
         }

@@ -74,6 +74,10 @@ fn dispatch(daemon: &Daemon, request: Request, stream: &mut UnixStream) -> io::R
         R::Collect(request) => with_progress(stream, |_, on_progress| {
             handlers::collect(daemon, &request, on_progress)
         }),
+        R::HashNow(request) => with_progress(stream, |_, on_progress| {
+            handlers::hash_now(daemon, &request, on_progress)
+        }),
+        R::StoreConfig(request) => answer(stream, handlers::store_config(daemon, &request)),
         R::ShowSnapshot(request) => answer(stream, handlers::show_snapshot(daemon, &request)),
     }
 }

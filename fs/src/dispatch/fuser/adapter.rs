@@ -110,6 +110,7 @@ fn attempt<T>(
     act: impl FnOnce(&dyn Dispatch) -> Result<T, OpError>,
 ) -> Result<T, Errno> {
     let _serving = fault::Serving::begin(operation);
+    crate::hash::serving();
     let act = || {
         fault::point("begin");
         act(&**dispatch)

@@ -34,7 +34,9 @@ pub fn bytes(text: &str) -> Result<u64, String> {
         let scale = 10_u128.pow(u32::try_from(part.len()).unwrap_or(0));
         total += parse(part)? * factor / scale;
     }
-    u64::try_from(total).map_err(|_| refused())
+    // The catalog's numbers are signed.
+    let total = i64::try_from(total).map_err(|_| refused())?;
+    Ok(total.unsigned_abs())
 }
 
 /// A limit: a number of bytes, or `none`.
@@ -62,6 +64,20 @@ pub fn count_or_none(text: &str) -> Result<Option<u64>, String> {
     }
 }
 
+/// Letters of units, each with the power of two that it stands for.
+const LETTERS: [(char, u32); 4] = [('T', 40), ('G', 30), ('M', 20), ('K', 10)];
+
+/// The shortest that [`bytes`] reads as this.
+#[must_use]
+pub fn text(bytes: u64) -> String {
+    for (letter, shift) in LETTERS {
+        if bytes != 0 && bytes.is_multiple_of(1 << shift) {
+            return format!("{}{letter}", bytes >> shift);
+        }
+    }
+    bytes.to_string()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -77,10 +93,18 @@ mod tests {
             ("1.5GiB", 3 << 29),
             ("10 GB", 10_000_000_000),
             ("2t", 2 << 40),
-            ("15.5E", 31 << 59),
+            ("7.5E", 15 << 59),
         ];
         for (text, expected) in all {
             assert_eq!(bytes(text), Ok(expected), "{text}");
+        }
+        for (shown, size) in [
+            ("1", 1),
+            ("64M", 64 << 20),
+            ("1G", 1 << 30),
+            ("1025K", 1025 << 10),
+        ] {
+            assert_eq!((text(size).as_str(), bytes(shown)), (shown, Ok(size)));
         }
     }
 
@@ -92,7 +116,7 @@ mod tests {
             "-1",
             "1x",
             "1.2.3",
-            "16E",
+            "8E",
             "1e9",
             "1 iB",
             "1bb",

@@ -1,0 +1,249 @@
+//! Comparing two objects and making them one file, or having them share extents.
+//!
+//! Only objects of layers that are not live get here, and no layer becomes live again. Both were
+//! hashed and are equal as far as that says; what decides is their files, byte by byte, and where they
+//! have holes, which programs can ask for.
+
+use std::collections::HashSet;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, MetadataExt};
+
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::Errno;
+
+use super::object::next_data;
+use crate::contents::{ContentsError, FileId, Joined, as_len, file_id};
+use crate::core::Core;
+use crate::fault;
+use crate::id::ObjectId;
+use crate::sys;
+
+/// Bytes compared at a time.
+const CHUNK: u64 = 1 << 20;
+
+/// What became of a step.
+pub(super) enum Shared {
+    /// It goes on.
+    NotYet {
+        /// Bytes read.
+        read: u64,
+    },
+    /// The object is stored with another, which saves so many bytes; or it was already, or no other
+    /// is equal.
+    Done { saved: Option<u64> },
+}
+
+/// An object that others may be equal to.
+pub(super) struct Sharing {
+    object: ObjectId,
+    /// Those that are left, the last to be tried first.
+    others: Vec<ObjectId>,
+    seen: HashSet<FileId>,
+    pair: Option<Pair>,
+}
+
+/// Two objects that are compared.
+struct Pair {
+    /// The one that stays, and the one that is to be it as well.
+    objects: [ObjectId; 2],
+    files: [File; 2],
+    ids: [FileId; 2],
+    at: u64,
+    /// End of the data that is being compared.
+    end: u64,
+    shared: u64,
+}
+
+/// What an object's file is like.
+struct Opened {
+    file: File,
+    id: FileId,
+    len: u64,
+    bytes: u64,
+    links: u64,
+}
+
+impl Opened {
+    /// None if it was removed meanwhile.
+    fn open(core: &Core, id: ObjectId) -> Result<Option<Self>, ContentsError> {
+        let writable = core.objects.can_reflink();
+        let path = core.objects.path(id);
+        let file = match OpenOptions::new().read(true).write(writable).open(path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            opened => opened.map_err(ContentsError::object("open", id))?,
+        };
+        let meta = file
+            .metadata()
+            .map_err(ContentsError::object("look at", id))?;
+        Ok(Some(Self {
+            id: file_id(&meta),
+            len: meta.len(),
+            bytes: meta.blocks() * 512,
+            links: meta.nlink(),
+            file,
+        }))
+    }
+}
+
+impl Sharing {
+    /// `others` have the same checksum; the first is to be tried first.
+    pub(super) fn new(object: ObjectId, mut others: Vec<ObjectId>) -> Self {
+        others.reverse();
+        Self {
+            object,
+            others,
+            seen: HashSet::new(),
+            pair: None,
+        }
+    }
+
+    /// Goes on a little.
+    pub(super) fn step(&mut self, core: &Core) -> Result<Shared, ContentsError> {
+        let Some(mut pair) = self.pair.take() else {
+            return self.next(core);
+        };
+        let done = match pair.advance(core)? {
+            Compared::Differ => None,
+            Compared::SoFar(read) => {
+                self.pair = Some(pair);
+                return Ok(Shared::NotYet { read });
+            }
+            Compared::Equal if core.objects.can_reflink() => Some(pair.shared),
+            Compared::Equal => pair.join(core)?,
+        };
+        Ok(match done {
+            Some(saved) => Shared::Done { saved: Some(saved) },
+            None => Shared::NotYet { read: 0 },
+        })
+    }
+
+    /// Begins with the next of the others.
+    fn next(&mut self, core: &Core) -> Result<Shared, ContentsError> {
+        let done = Ok(Shared::Done { saved: None });
+        let Some(other) = self.others.pop() else {
+            return done;
+        };
+        let Some(this) = Opened::open(core, self.object)? else {
+            return done;
+        };
+        let Some(kept) = Opened::open(core, other)? else {
+            return Ok(Shared::NotYet { read: 0 });
+        };
+        if kept.id == this.id || this.bytes == 0 {
+            return done;
+        }
+        // Names go from a file with fewer to one with more, or they would go to and fro between two of
+        // which one has all that it can have.
+        let worth = kept.links >= this.links && kept.len == this.len;
+        if self.seen.insert(kept.id) && worth {
+            let objects = [other, self.object];
+            core.objects.comparing(objects);
+            self.pair = Some(Pair {
+                objects,
+                ids: [kept.id, this.id],
+                files: [kept.file, this.file],
+                at: 0,
+                end: 0,
+                shared: 0,
+            });
+        }
+        Ok(Shared::NotYet { read: 0 })
+    }
+}
+
+/// What is known of two files so far.
+enum Compared {
+    /// They are equal, and so many bytes more were compared.
+    SoFar(u64),
+    Differ,
+    Equal,
+}
+
+impl Pair {
+    fn advance(&mut self, core: &Core) -> Result<Compared, ContentsError> {
+        if self.at == self.end {
+            let Some(next) = self.next_run()? else {
+                return Ok(Compared::Differ);
+            };
+            let Some((start, end)) = next else {
+                return Ok(Compared::Equal);
+            };
+            (self.at, self.end) = (start, end);
+        }
+        let len = (self.end - self.at).min(CHUNK);
+        let equal = if core.objects.can_reflink() {
+            self.share(len)?
+        } else {
+            self.compare(len)?
+        };
+        if !equal {
+            return Ok(Compared::Differ);
+        }
+        self.at += len;
+        Ok(Compared::SoFar(len))
+    }
+
+    /// The next run of data, which must be at the same place in both; none if it is not, or there is
+    /// no more.
+    fn next_run(&self) -> Result<Option<Option<(u64, u64)>>, ContentsError> {
+        let [one, other] = [0, 1].map(|n| {
+            let (file, id) = (&self.files[n], self.objects[n]);
+            let Some(start) = next_data(file, id, self.at)? else {
+                return Ok(None);
+            };
+            match seek(file, SeekFrom::Hole(start)) {
+                Ok(end) => Ok(Some((start, end))),
+                Err(Errno::NXIO) => Ok(None),
+                Err(errno) => Err(ContentsError::object("seek in", id)(errno)),
+            }
+        });
+        let (one, other) = (one?, other?);
+        Ok((one == other).then_some(one))
+    }
+
+    fn compare(&self, len: u64) -> Result<bool, ContentsError> {
+        let mut buffers = [0, 1].map(|_| vec![0_u8; as_len(len)]);
+        for ((buffer, file), &id) in buffers.iter_mut().zip(&self.files).zip(&self.objects) {
+            match file.read_exact_at(buffer, self.at) {
+                Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+                    return Ok(false);
+                }
+                read => read.map_err(ContentsError::object("read", id))?,
+            }
+        }
+        Ok(buffers[0] == buffers[1])
+    }
+
+    /// Has the kernel compare and share.
+    fn share(&mut self, len: u64) -> Result<bool, ContentsError> {
+        let [kept, this] = &self.files;
+        let (mut at, end) = (self.at, self.at + len);
+        while at < end {
+            fault::step();
+            let shared = sys::share_extents(kept, this, at, end - at)
+                .map_err(ContentsError::object("share extents of", self.objects[1]))?;
+            match shared {
+                None | Some(0) => return Ok(false),
+                Some(bytes) => at += bytes.min(end - at),
+            }
+        }
+        self.shared += len;
+        Ok(true)
+    }
+
+    /// Makes them one file; none if that cannot be. Returns how many bytes that saves.
+    fn join(&self, core: &Core) -> Result<Option<u64>, ContentsError> {
+        let [kept, this] = self.objects;
+        // The other's bytes may have been durable, and are to be so under its name.
+        core.objects.sync_bytes(kept, &self.files[0])?;
+        let Some(before) = Opened::open(core, this)? else {
+            return Ok(None);
+        };
+        let saves = if before.links == 1 { before.bytes } else { 0 };
+        match core.objects.join(self.objects, self.ids)? {
+            Joined::Yes => Ok(Some(saves)),
+            // It becomes one that others are joined with.
+            Joined::Full | Joined::Changed => Ok(None),
+        }
+    }
+}
