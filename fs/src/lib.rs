@@ -40,6 +40,7 @@ mod land;
 mod layers;
 mod lock;
 mod private;
+mod repair;
 mod space;
 mod store;
 #[allow(unsafe_code)]
@@ -47,7 +48,10 @@ mod sys;
 
 pub use base::ExcludeError;
 pub use catalog::CatalogError;
-pub use check::{CheckReport, Problem, Table};
+pub use check::{
+    CheckError, CheckReport, Damage, DataProgress, DataReport, Found, Place, Places, Problem, SeenIn,
+    Table,
+};
 pub use contents::ContentsError;
 pub use diff::{
     DiffEntry, DiffError, DiffOptions, DiffSide, FileChange, FileDiff, FileVersion, TEXT_MAX,
@@ -59,12 +63,13 @@ pub use land::host::{
 };
 pub use land::{LandConflict, LandEntry, LandError, LandOptions, LandReport};
 pub use layers::TreeError;
+pub use repair::{QuarantineError, RepairError, RepairLeft, RepairOptions, RepairReport, RepairStep};
 pub use space::{CollectError, CollectReport};
 pub use store::{
     AdoptError, AdoptProgress, AdoptReport, BaseDir, BaseError, BaseInfo, BaseState, BuildError,
     Builder, CursorError, DeleteError, DeleteSelection, DeletedSnapshot, Fidelity, FindError,
     ForkError, ForkSource, ImportError, ImportProgress, ImportReport, LogEntry, LogError, LogKind,
-    MountRecord, MountTarget, NewContents, NewFile, OpenError, RollbackError, RollbackReport,
+    MountRecord, MountTarget, NewContents, NewFile, ObjectFile, ObjectFiles, OpenError, RescueError, RollbackError, RollbackReport,
     SnapshotCursor, SnapshotError, SnapshotFilter, SnapshotInfo, SnapshotOptions, Store, StoreInfo,
     WorkspaceError, WorkspaceInfo, Xattr,
 };

@@ -21,13 +21,14 @@ mod lists;
 mod pinned;
 mod query;
 mod read;
+mod repair;
 mod reserve;
 mod schema;
 mod space;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use rusqlite::{Connection, OpenFlags};
@@ -41,6 +42,7 @@ pub(crate) use lists::{SnapshotQuery, SnapshotRecord, WorkspaceRecord};
 pub(crate) use pinned::Pinned;
 pub(crate) use query::{ExtentRow, Queries};
 pub(crate) use schema::{APPLICATION_ID, FORMAT};
+pub(crate) use repair::ObjectRecord;
 pub(crate) use space::{FamilyRecord, LayerRow};
 
 use crate::change::Change;
@@ -61,6 +63,8 @@ pub(crate) struct Catalog {
     before_checkpoint: OnceLock<BeforeCheckpoint>,
     checkpointer: OnceLock<checkpoint::Checkpointer>,
     reserve: Reserve,
+    /// Changes committed so far, counted with the writer held.
+    commits: AtomicU64,
 }
 
 /// What must be durable before the log is: a checkpoint syncs it.
@@ -121,6 +125,7 @@ impl Catalog {
             checkpointer: OnceLock::new(),
             // Now that it is known that this program may change the store.
             reserve: Reserve::open(path),
+            commits: AtomicU64::new(0),
         })
     }
 
@@ -194,11 +199,36 @@ impl Catalog {
             }
             applied => applied?,
         }
+        self.commits.fetch_add(1, Ordering::AcqRel);
         drop(writer);
         if let Some(checkpointer) = self.checkpointer.get() {
             checkpointer.committed();
         }
         Ok(())
+    }
+
+    /// How many changes were committed so far.
+    pub(crate) fn commits(&self) -> u64 {
+        self.commits.load(Ordering::Acquire)
+    }
+
+    /// As [`Catalog::apply`], unless something was committed since there were `commits`; says whether
+    /// it was done.
+    ///
+    /// # Errors
+    /// [`CatalogError`]; nothing was changed then.
+    pub(crate) fn apply_unless_changed(
+        &self,
+        change: &Change,
+        commits: u64,
+    ) -> Result<bool, CatalogError> {
+        let mut writer = self.writer.lock();
+        if self.commits() != commits {
+            return Ok(false);
+        }
+        apply::apply(&mut writer, change)?;
+        self.commits.fetch_add(1, Ordering::AcqRel);
+        Ok(true)
     }
 
     /// Makes every change applied so far survive power loss.

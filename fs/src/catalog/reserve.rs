@@ -148,6 +148,7 @@ pub(super) fn only_removes(change: &Change) -> bool {
             | Row::DoomLayer { .. }
             | Row::DeleteWorkspace { .. }
             | Row::DropMounts
+            | Row::DropDangling
             | Row::DropMount { .. }
             // The end of an inode that an older layer has.
             | Row::PutInode { row: None, .. } => removes = true,
@@ -158,6 +159,9 @@ pub(super) fn only_removes(change: &Change) -> bool {
             | Row::AddUsage { .. }
             | Row::ReserveInos { .. }
             | Row::ReserveObjects { .. }
+            | Row::DropDamaged { .. }
+            | Row::DropChecksum { .. }
+            | Row::SetUsage { .. }
             | Row::SetElapsed { .. } => {}
             _ => return false,
         }

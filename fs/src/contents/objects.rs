@@ -11,6 +11,7 @@ use std::sync::{Arc, OnceLock};
 use lru::LruCache;
 
 use super::ContentsError;
+use super::damaged::Damaged;
 use super::dirty::Dirty;
 use crate::id::{Ino, ObjectId};
 use crate::lock::{Mutex, rank};
@@ -65,6 +66,7 @@ pub(crate) struct Objects {
     /// How often an object began to be read elsewhere.
     reopened: AtomicU64,
     dirty: Mutex<{ rank::LEAF }, Dirty>,
+    damaged: Damaged,
 }
 
 impl Objects {
@@ -81,12 +83,18 @@ impl Objects {
             host: OnceLock::new(),
             reopened: AtomicU64::new(0),
             dirty: Mutex::default(),
+            damaged: Damaged::default(),
         })
     }
 
     /// Whether the disk can clone a file without copying it.
     pub(crate) fn can_reflink(&self) -> bool {
         self.reflink
+    }
+
+    /// Blocks whose bytes are not to be believed.
+    pub(crate) fn damaged(&self) -> &Damaged {
+        &self.damaged
     }
 
     /// Where an object is.
@@ -211,12 +219,16 @@ impl Objects {
         Ok(self.keep(id, writable, Arc::new(file), None))
     }
 
-    /// Removes an object's file; one that is gone already is fine.
-    pub(crate) fn remove(&self, id: ObjectId) -> Result<(), ContentsError> {
+    /// Closes an object, however it is open: its file goes.
+    pub(crate) fn close(&self, id: ObjectId) {
         let mut open = self.open.lock();
         open.pop(&(id, false));
         open.pop(&(id, true));
-        drop(open);
+    }
+
+    /// Removes an object's file; one that is gone already is fine.
+    pub(crate) fn remove(&self, id: ObjectId) -> Result<(), ContentsError> {
+        self.close(id);
         match std::fs::remove_file(self.path(id)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(ContentsError::object("remove", id)(error))

@@ -19,6 +19,7 @@ mod log;
 mod mounts;
 mod open;
 mod place;
+mod rescue;
 mod rollback;
 mod snapshots;
 mod trust;
@@ -38,6 +39,7 @@ pub use fork::ForkError;
 pub use import::ImportError;
 pub use log::{LogEntry, LogError, LogKind};
 pub use open::OpenError;
+pub use rescue::{ObjectFile, ObjectFiles, RescueError};
 pub use rollback::RollbackError;
 pub use snapshots::{FindError, SnapshotError};
 pub use types::{
@@ -61,6 +63,8 @@ pub struct Store {
     // Finishes what is queued before the rest goes.
     #[expect(dead_code, reason = "held for its Drop")]
     chores: chores::Chores,
+    /// Somebody repairs it: nobody else opens anything.
+    repairing: std::sync::atomic::AtomicBool,
     pub(crate) core: Arc<Core>,
 }
 
@@ -95,6 +99,11 @@ impl Store {
             catalog_bytes: self.core.catalog.bytes_on_disk(),
             reflink: Some(self.core.objects.can_reflink()),
         })
+    }
+
+    /// Set while somebody repairs the store.
+    pub(crate) fn repairing(&self) -> &std::sync::atomic::AtomicBool {
+        &self.repairing
     }
 
     /// Makes everything acknowledged so far survive power loss.
