@@ -148,7 +148,7 @@ pub(crate) enum Command {
     /// The daemon: start, stop, status, run
     #[command(subcommand)]
     Daemon(daemon::Daemon),
-    /// The store: init, info
+    /// The store: init, info, objects
     #[command(subcommand)]
     Store(store::Store),
     Du(du::Du),

@@ -3,9 +3,9 @@
 use floe_fs::dispatch::fuser::MountError;
 use floe_fs::id::NameError;
 use floe_fs::{
-    AdoptError, BaseError, CatalogError, CollectError, CursorError, DeleteError, DiffError,
+    AdoptError, BaseError, CatalogError, CheckError, CollectError, CursorError, DeleteError, DiffError,
     FindError, ForkError, HostLandError, ImportError, LandError, LogError, OpenError,
-    RollbackError, SnapshotError, WorkspaceError,
+    RepairError, RescueError, RollbackError, SnapshotError, WorkspaceError,
 };
 
 use super::{ApiError, ErrorKind, shell_word};
@@ -56,7 +56,49 @@ impl From<NameError> for ApiError {
 
 impl From<CatalogError> for ApiError {
     fn from(error: CatalogError) -> Self {
-        Self::from_error(ErrorKind::Failed, &error)
+        match error {
+            CatalogError::Repairing => Self::from_error(ErrorKind::Conflict, &error)
+                .hint("try again when `floe check --repair` is done"),
+            _ => Self::from_error(ErrorKind::Failed, &error),
+        }
+    }
+}
+
+impl From<CheckError> for ApiError {
+    fn from(error: CheckError) -> Self {
+        match error {
+            CheckError::Interrupted => Self::from_error(ErrorKind::Interrupted, &error),
+            CheckError::Catalog(inner) => inner.into(),
+        }
+    }
+}
+
+impl From<RepairError> for ApiError {
+    fn from(error: RepairError) -> Self {
+        let made = |kind| Self::from_error(kind, &error);
+        match error {
+            RepairError::InUse { .. } => made(ErrorKind::Conflict).hint(
+                "see what is mounted with `floe daemon status`, and unmount it with `floe umount`",
+            ),
+            RepairError::Overtaken => made(ErrorKind::Conflict).hint("try again"),
+            RepairError::Interrupted => made(ErrorKind::Interrupted),
+            RepairError::Catalog(inner) => inner.into(),
+            RepairError::Quarantine(_) | RepairError::Store(_) => made(ErrorKind::Failed),
+        }
+    }
+}
+
+impl From<RescueError> for ApiError {
+    fn from(error: RescueError) -> Self {
+        let made = |kind| Self::from_error(kind, &error);
+        match error {
+            RescueError::Open(inner) => inner.into(),
+            RescueError::Exists { .. } => {
+                made(ErrorKind::Conflict).hint("name a new or empty directory")
+            }
+            RescueError::Interrupted => made(ErrorKind::Interrupted),
+            RescueError::Access { .. } | RescueError::Contents(_) => made(ErrorKind::Failed),
+        }
     }
 }
 
@@ -83,7 +125,14 @@ impl From<OpenError> for ApiError {
                 made(ErrorKind::Failed).hint("nothing was changed; use a newer version of Floe")
             }
             OpenError::Damaged { .. } => made(ErrorKind::Failed)
-                .hint("nothing was changed; copy the store aside before you try to repair it"),
+                .hint(
+                    "nothing was changed; copy the store aside, and save what it holds with \
+                     `floe store objects --copy-to DIR`",
+                ),
+            OpenError::CatalogLost { .. } => made(ErrorKind::Failed).hint(
+                "nothing was changed; bring `catalog.db` back from a copy, or see what is left with \
+                 `floe store objects`",
+            ),
             OpenError::Foreign { owner, .. } => made(ErrorKind::Failed).hint(format!(
                 "only the owner of a store can use it: run the command as user {owner}, or name \
                  another store with --store, or with FLOE_STORE"

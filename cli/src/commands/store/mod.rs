@@ -2,6 +2,7 @@
 
 pub(crate) mod info;
 pub(crate) mod init;
+pub(crate) mod objects;
 
 use clap::Subcommand;
 
@@ -14,6 +15,7 @@ use crate::output::{printable, size};
 pub(crate) enum Store {
     Init(init::Init),
     Info(info::Info),
+    Objects(objects::Objects),
 }
 
 impl Store {
@@ -25,6 +27,7 @@ impl Store {
         match self {
             Self::Init(command) => command.run(context),
             Self::Info(command) => command.run(context),
+            Self::Objects(command) => command.run(context),
         }
     }
 }

@@ -17,7 +17,7 @@ pub use land::{land, undo_landing};
 pub use mounts::{mount, umount};
 pub use snapshots::{fork, list_snapshots, log, rollback, show_snapshot, snapshot};
 pub use space::{collect, delete_snapshots, snapshot_sizes};
-pub use store::check_store;
+pub use store::{check_store, repair_store};
 pub use workspaces::{
     adopt_workspace, create_workspace, create_workspace_from, delete_workspace, import_workspace,
     list_workspaces, rename_workspace, show_workspace,

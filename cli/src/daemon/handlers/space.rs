@@ -114,6 +114,7 @@ fn teller(
         let progress = Progress {
             files: report.objects,
             bytes: report.bytes,
+            total: None,
         };
         match on_progress(&progress) {
             true => ControlFlow::Continue(()),
