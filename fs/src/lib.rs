@@ -49,8 +49,8 @@ mod sys;
 pub use base::ExcludeError;
 pub use catalog::CatalogError;
 pub use check::{
-    CheckError, CheckReport, Damage, DataProgress, DataReport, Found, Place, Places, Problem, SeenIn,
-    Table,
+    CheckError, CheckReport, Damage, DataProgress, DataReport, Found, Place, Places, Problem,
+    SeenIn, Table,
 };
 pub use contents::ContentsError;
 pub use diff::{
@@ -63,13 +63,15 @@ pub use land::host::{
 };
 pub use land::{LandConflict, LandEntry, LandError, LandOptions, LandReport};
 pub use layers::TreeError;
-pub use repair::{QuarantineError, RepairError, RepairLeft, RepairOptions, RepairReport, RepairStep};
+pub use repair::{
+    QuarantineError, RepairError, RepairLeft, RepairOptions, RepairReport, RepairStep,
+};
 pub use space::{CollectError, CollectReport};
 pub use store::{
     AdoptError, AdoptProgress, AdoptReport, BaseDir, BaseError, BaseInfo, BaseState, BuildError,
     Builder, CursorError, DeleteError, DeleteSelection, DeletedSnapshot, Fidelity, FindError,
     ForkError, ForkSource, ImportError, ImportProgress, ImportReport, LogEntry, LogError, LogKind,
-    MountRecord, MountTarget, NewContents, NewFile, ObjectFile, ObjectFiles, OpenError, RescueError, RollbackError, RollbackReport,
-    SnapshotCursor, SnapshotError, SnapshotFilter, SnapshotInfo, SnapshotOptions, Store, StoreInfo,
-    WorkspaceError, WorkspaceInfo, Xattr,
+    MountRecord, MountTarget, NewContents, NewFile, ObjectFile, ObjectFiles, OpenError,
+    RescueError, RollbackError, RollbackReport, SnapshotCursor, SnapshotError, SnapshotFilter,
+    SnapshotInfo, SnapshotOptions, Store, StoreInfo, WorkspaceError, WorkspaceInfo, Xattr,
 };

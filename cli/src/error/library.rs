@@ -3,8 +3,8 @@
 use floe_fs::dispatch::fuser::MountError;
 use floe_fs::id::NameError;
 use floe_fs::{
-    AdoptError, BaseError, CatalogError, CheckError, CollectError, CursorError, DeleteError, DiffError,
-    FindError, ForkError, HostLandError, ImportError, LandError, LogError, OpenError,
+    AdoptError, BaseError, CatalogError, CheckError, CollectError, CursorError, DeleteError,
+    DiffError, FindError, ForkError, HostLandError, ImportError, LandError, LogError, OpenError,
     RepairError, RescueError, RollbackError, SnapshotError, WorkspaceError,
 };
 
@@ -57,8 +57,9 @@ impl From<NameError> for ApiError {
 impl From<CatalogError> for ApiError {
     fn from(error: CatalogError) -> Self {
         match error {
-            CatalogError::Repairing => Self::from_error(ErrorKind::Conflict, &error)
-                .hint("try again when `floe check --repair` is done"),
+            CatalogError::Repairing => {
+                Self::from_error(ErrorKind::Conflict, &error).hint(REPAIRING)
+            }
             _ => Self::from_error(ErrorKind::Failed, &error),
         }
     }
@@ -154,6 +155,7 @@ impl From<OpenError> for ApiError {
     }
 }
 
+const REPAIRING: &str = "try again when `floe check --repair` is done";
 const DOCTOR: &str = "check the host and the store with `floe doctor`";
 
 impl From<WorkspaceError> for ApiError {
@@ -167,6 +169,9 @@ impl From<WorkspaceError> for ApiError {
                 made(ErrorKind::Conflict).hint(format!("look at it with `floe ws show {name}`"))
             }
             WorkspaceError::Name(_) => made(ErrorKind::Usage),
+            WorkspaceError::Catalog(CatalogError::Repairing) => {
+                made(ErrorKind::Conflict).hint(REPAIRING)
+            }
             WorkspaceError::Catalog(_) | WorkspaceError::Tree(_) => made(ErrorKind::Failed),
         }
     }
@@ -187,6 +192,9 @@ impl From<FindError> for ApiError {
                     ""
                 };
                 made(ErrorKind::Conflict).hint(format!("say which: {}{more}", some.join(", ")))
+            }
+            FindError::Catalog(CatalogError::Repairing) => {
+                made(ErrorKind::Conflict).hint(REPAIRING)
             }
             FindError::Catalog(_) => made(ErrorKind::Failed),
         }

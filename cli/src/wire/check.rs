@@ -282,6 +282,9 @@ mod tests {
         };
         let text = serde_json::to_string(&damaged).unwrap();
         assert!(text.contains(r#""object":"1f3","start":65536"#), "{text}");
-        assert_eq!(serde_json::from_str::<StoreProblem>(&text).unwrap(), damaged);
+        assert_eq!(
+            serde_json::from_str::<StoreProblem>(&text).unwrap(),
+            damaged
+        );
     }
 }

@@ -35,8 +35,8 @@ use check::{Checked, Repaired};
 use space::{Collected, SnapshotSize, SnapshotsDeleted};
 
 use records::{
-    Adopted, BaseDir, Changed, DaemonStatus, Deleted, FileAt, FileLines, Forked, Imported,
-    Landed, LogEntry, Mounted, RolledBack, Snapshot, Stopping, Undone, Unmounted, Workspace,
+    Adopted, BaseDir, Changed, DaemonStatus, Deleted, FileAt, FileLines, Forked, Imported, Landed,
+    LogEntry, Mounted, RolledBack, Snapshot, Stopping, Undone, Unmounted, Workspace,
 };
 
 /// The first line a daemon sends.

@@ -3,9 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use floe_fs::{
-    AdoptReport, BaseInfo, BaseState, ImportReport, SnapshotInfo, WorkspaceInfo,
-};
+use floe_fs::{AdoptReport, BaseInfo, BaseState, ImportReport, SnapshotInfo, WorkspaceInfo};
 use serde::{Deserialize, Serialize};
 
 use super::WirePath;

@@ -41,8 +41,8 @@ pub(crate) use landed::LandedRecord;
 pub(crate) use lists::{SnapshotQuery, SnapshotRecord, WorkspaceRecord};
 pub(crate) use pinned::Pinned;
 pub(crate) use query::{ExtentRow, Queries};
-pub(crate) use schema::{APPLICATION_ID, FORMAT};
 pub(crate) use repair::ObjectRecord;
+pub(crate) use schema::{APPLICATION_ID, FORMAT};
 pub(crate) use space::{FamilyRecord, LayerRow};
 
 use crate::change::Change;

@@ -26,8 +26,10 @@ const DANGLING_MOUNTS: &str = "DELETE FROM mount WHERE (workspace IS NULL) = (sn
 pub(super) fn apply(connection: &Connection, row: &Row) -> rusqlite::Result<usize> {
     let prepare = |sql: &str| connection.prepare_cached(sql);
     match row {
-        Row::AddDamaged { object, block } => prepare("INSERT OR IGNORE INTO damaged VALUES (?1,?2)")?
-            .execute(params![int(object.0), int(*block)]),
+        Row::AddDamaged { object, block } => {
+            prepare("INSERT OR IGNORE INTO damaged VALUES (?1,?2)")?
+                .execute(params![int(object.0), int(*block)])
+        }
         Row::DropDamaged { object, block } => {
             prepare("DELETE FROM damaged WHERE object = ?1 AND block = ?2")?
                 .execute(params![int(object.0), int(*block)])

@@ -253,7 +253,9 @@ impl Reading<'_> {
         for block in suspects {
             let expected = checksum.and_then(|checksum| checksum.of(block));
             let found = match read_block(file, block, &mut self.buffer) {
-                Ok(len) if expected.is_some_and(|hash| *hash != hash_block(&self.buffer[..len])) => {
+                Ok(len)
+                    if expected.is_some_and(|hash| *hash != hash_block(&self.buffer[..len])) =>
+                {
                     if len == 0 {
                         Damage::Short
                     } else {

@@ -232,4 +232,3 @@ fn absolute(path: Vec<u8>) -> PathBuf {
     }
     PathBuf::from(OsString::from_vec(absolute))
 }
-

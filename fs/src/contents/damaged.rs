@@ -80,7 +80,7 @@ mod tests {
         damaged.add(one, 5);
         damaged.add(two, WHOLE);
         assert_eq!(damaged.among(one, &(0..9)), [3, 5]);
-        assert_eq!(damaged.among(one, &(4..5)), []);
+        assert!(damaged.among(one, &(4..5)).is_empty());
         assert_eq!(damaged.among(two, &(7..8)), [WHOLE]);
         assert!(damaged.among(two, &(7..7)).is_empty());
         assert!(damaged.has(two) && !damaged.has(ObjectId(3)));

@@ -303,9 +303,16 @@ impl Planner<'_> {
                 let nlink = u32::try_from(*names);
                 match nlink {
                     Ok(nlink) if !self.facts.bases.contains(&row.born) => {
-                        self.put(n, "the links are its names", layer, ino, |row| {
-                            row.attr.nlink = nlink;
-                        }, row);
+                        self.put(
+                            n,
+                            "the links are its names",
+                            layer,
+                            ino,
+                            |row| {
+                                row.attr.nlink = nlink;
+                            },
+                            row,
+                        );
                     }
                     _ => self.left(n, "the host counts its links"),
                 }
@@ -316,9 +323,16 @@ impl Planner<'_> {
                     _ => u32::try_from(directories.saturating_add(2)),
                 };
                 match nlink {
-                    Ok(nlink) => self.put(n, "the links are counted anew", layer, ino, |row| {
-                        row.attr.nlink = nlink;
-                    }, row),
+                    Ok(nlink) => self.put(
+                        n,
+                        "the links are counted anew",
+                        layer,
+                        ino,
+                        |row| {
+                            row.attr.nlink = nlink;
+                        },
+                        row,
+                    ),
                     Err(_) => self.left(n, why_not(problem)),
                 }
             }
@@ -347,7 +361,10 @@ impl Planner<'_> {
 
     fn lost(&mut self, n: usize, layer: LayerId, ino: Ino, row: InodeRow) {
         if self.facts.on_host.contains(&layer) {
-            return self.left(n, "it has no name, and none can be made over a directory in place");
+            return self.left(
+                n,
+                "it has no name, and none can be made over a directory in place",
+            );
         }
         self.written.insert((layer, ino), self.plan.steps.len());
         let words = format!("it is at /lost+found/{}", lost_name(ino));
@@ -409,4 +426,128 @@ fn unescape(text: &str) -> Option<Name> {
         });
     }
     Some(Name::from(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn steps(problems: &[Problem], facts: &Facts) -> (Vec<String>, Vec<&'static str>) {
+        let plan = plan(problems, facts);
+        let steps = plan.steps.iter();
+        let words = steps.map(|step| format!("{}: {}", step.problem, step.words));
+        let left = plan.left.iter().map(|&(_, why)| why);
+        (words.collect(), left.collect())
+    }
+
+    #[test]
+    fn an_escaped_name_is_told_again_byte_for_byte() {
+        let all: Vec<u8> = (1..=255).filter(|&byte| byte != b'/').collect();
+        let name = unescape(&all.escape_ascii().to_string()).unwrap();
+        assert_eq!(*name, *all);
+        assert!(unescape("\\x").is_none() && unescape("\\xzz").is_none());
+    }
+
+    #[test]
+    fn nothing_that_a_frozen_layer_shows_is_changed() {
+        let (layer, ino) = (LayerId(3), Ino(17));
+        let problems = [
+            Problem::Links {
+                layer,
+                ino,
+                nlink: 9,
+                names: 1,
+            },
+            Problem::DirectoryLinks {
+                layer,
+                ino,
+                nlink: 9,
+                directories: 1,
+            },
+            Problem::XattrUnannounced { layer, ino },
+        ];
+        let (steps, left) = steps(&problems, &Facts::default());
+        assert!(steps.is_empty());
+        assert_eq!(left, [FROZEN; 3]);
+    }
+
+    #[test]
+    fn a_file_that_extents_name_gets_its_row_back_and_no_other() {
+        let (layer, ino, object) = (LayerId(3), Ino(17), ObjectId(5));
+        let orphan = Problem::ObjectFileOrphan { object };
+        let named = |layer| Problem::ExtentObject { layer, ino, object };
+        let facts = Facts::default();
+        let (done, left) = steps(&[named(layer), named(layer), orphan.clone()], &facts);
+        assert_eq!(done, ["0: its file is there and gets its row back"]);
+        assert!(left.is_empty());
+        // Two layers say that it is theirs, or there is no file.
+        let (done, left) = steps(&[named(layer), named(LayerId(4)), orphan.clone()], &facts);
+        assert!(done.is_empty() && left.len() == 2);
+        let (done, left) = steps(&[named(layer)], &facts);
+        assert!(done.is_empty() && left.len() == 1);
+        // Somebody may be about to use it.
+        let in_use = Facts {
+            in_use: HashSet::from([object]),
+            ..Facts::default()
+        };
+        assert!(steps(&[orphan], &in_use).0.is_empty());
+    }
+
+    #[test]
+    fn what_is_in_use_is_not_given_up_and_what_is_not_is_not_refused() {
+        let object = ObjectId(5);
+        let doomed = Problem::ObjectDoomed { object };
+        let unused = Problem::ObjectUnused { object };
+        let missing = Problem::ObjectFileMissing { object };
+        let facts = Facts::default();
+        let rows = |problems: &[Problem]| plan(problems, &facts).steps;
+        assert!(matches!(
+            &rows(std::slice::from_ref(&doomed))[..],
+            [Step { action: Action::Rows(rows), .. }] if matches!(rows[..], [Row::ForgetDoomed { .. }])
+        ));
+        assert!(matches!(
+            &rows(&[unused, doomed, missing.clone()])[..],
+            [Step {
+                action: Action::GiveUp(ObjectId(5)),
+                ..
+            }]
+        ));
+        assert!(matches!(
+            &rows(&[missing])[..],
+            [Step { action: Action::Rows(rows), .. }]
+                if matches!(rows[..], [Row::AddDamaged { block: WHOLE, .. }])
+        ));
+    }
+
+    #[test]
+    fn each_damaged_block_is_refused() {
+        let damage = Problem::Damaged {
+            object: ObjectId(5),
+            ino: Ino(17),
+            start: 2 * BLOCK,
+            end: 4 * BLOCK,
+            why: Damage::Short,
+        };
+        let plan = plan(&[damage], &Facts::default());
+        let Action::Rows(rows) = &plan.steps[0].action else {
+            panic!("{plan:?}");
+        };
+        let blocks = rows.iter().map(|row| match row {
+            Row::AddDamaged { block, .. } => *block,
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(blocks.collect::<Vec<_>>(), [2, 3]);
+    }
+
+    #[test]
+    fn a_number_from_which_none_follows_is_left() {
+        let ahead = |number| Problem::NumberAhead {
+            what: "cookie",
+            number,
+            next: 3,
+        };
+        let facts = Facts::default();
+        assert_eq!(steps(&[ahead(1 << 40)], &facts).0.len(), 1);
+        assert_eq!(steps(&[ahead(1 << 62)], &facts).1.len(), 1);
+    }
 }

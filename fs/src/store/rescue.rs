@@ -81,10 +81,7 @@ pub enum RescueError {
     Interrupted,
 }
 
-fn failed<E: Into<io::Error>>(
-    action: &'static str,
-    path: &Path,
-) -> impl FnOnce(E) -> RescueError {
+fn failed<E: Into<io::Error>>(action: &'static str, path: &Path) -> impl FnOnce(E) -> RescueError {
     let path = path.to_owned();
     move |source| RescueError::Access {
         action,
@@ -209,9 +206,7 @@ fn entries(dir: &Path) -> Result<Vec<DirEntry>, OpenError> {
 }
 
 fn kind(entry: &DirEntry) -> Result<std::fs::FileType, OpenError> {
-    entry
-        .file_type()
-        .map_err(access("look at", &entry.path()))
+    entry.file_type().map_err(access("look at", &entry.path()))
 }
 
 /// An object's file, if it is one.

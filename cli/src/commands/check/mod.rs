@@ -126,7 +126,11 @@ fn tell_repaired(context: &Context, done: &Repaired) -> Result<(), ApiError> {
     if output.json {
         return output.json(done);
     }
-    let word = if done.repaired { "repaired" } else { "to repair" };
+    let word = if done.repaired {
+        "repaired"
+    } else {
+        "to repair"
+    };
     for step in &done.steps {
         for line in lines(&step.problem) {
             output.line(format!("{word}: {line}: {}", step.action))?;
