@@ -240,7 +240,9 @@ impl Repair<'_> {
             let healed = healed.map_or(&[][..], |data| &data.healed);
             let nothing = plan.steps.is_empty() && healed.is_empty();
             if nothing || dry_run || rounds == ROUNDS {
-                self.note(&report, &plan.steps);
+                if dry_run {
+                    self.note(&report, &plan.steps);
+                }
                 return Ok(left(&report, &plan));
             }
             if !self.round(&report, &plan, healed, commits)? {
@@ -317,7 +319,7 @@ impl Repair<'_> {
             }
         }
         if !counters.is_empty() {
-            self.note(report, counters.into_iter());
+            self.note(report, counters);
             return Ok(false);
         }
         let mut change = Change::new();
@@ -350,7 +352,7 @@ impl Repair<'_> {
         let applied = change.is_empty() || core.catalog.apply_unless_changed(&change, commits)?;
         let done = |step: &&&Step| applied || moved.contains(&step.problem);
         let done: Vec<&Step> = rest.iter().filter(done).copied().collect();
-        self.note(report, done.into_iter());
+        self.note(report, done);
         if applied {
             follow(core, &change);
             core.sync_catalog()?;
