@@ -60,8 +60,11 @@ fn style(doing: &str) -> ProgressStyle {
 }
 
 fn message(progress: &Progress) -> String {
+    let of = progress
+        .total
+        .map_or_else(String::new, |total| format!(" of {}", HumanCount(total)));
     format!(
-        "{} files, {}",
+        "{}{of} files, {}",
         HumanCount(progress.files),
         BinaryBytes(progress.bytes)
     )
@@ -76,7 +79,11 @@ mod tests {
         let progress = Progress {
             files: 1_200,
             bytes: 2048,
+            total: None,
         };
         assert_eq!(message(&progress), "1,200 files, 2.00 KiB");
+        let total = Some(3_000);
+        let progress = Progress { total, ..progress };
+        assert_eq!(message(&progress), "1,200 of 3,000 files, 2.00 KiB");
     }
 }

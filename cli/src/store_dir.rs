@@ -97,6 +97,7 @@ impl StoreDir {
             Err(OpenError::NotFound { .. }) => {}
             Err(
                 error @ (OpenError::Newer { .. }
+                | OpenError::CatalogLost { .. }
                 | OpenError::Damaged { .. }
                 | OpenError::Foreign { .. }
                 | OpenError::Writable { .. }

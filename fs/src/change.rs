@@ -467,6 +467,22 @@ pub enum Row {
         key: &'static str,
         value: Option<i64>,
     },
+    /// A block of an object cannot be read any more; see [`crate::contents::WHOLE`].
+    AddDamaged { object: ObjectId, block: u64 },
+    /// It holds something new, or is what it was again.
+    DropDamaged { object: ObjectId, block: u64 },
+    /// Forgets what an object hashed to: it is to be hashed again.
+    DropChecksum { object: ObjectId },
+    /// Corrects a layer's totals.
+    SetUsage {
+        layer: LayerId,
+        bytes: Option<i64>,
+        inodes: Option<i64>,
+    },
+    /// Every version of a name says that there may be older ones.
+    MarkShadows { parent: Ino, name: Name },
+    /// Forgets labels and mounts of what does not exist.
+    DropDangling,
 }
 
 /// Row operations that take effect together.

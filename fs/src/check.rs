@@ -11,11 +11,12 @@
 //! nothing: given up ones, and those that an import is still filling.
 
 mod contents;
+mod data;
 mod directories;
-mod hashes;
 mod inodes;
 mod names;
 mod objects;
+mod places;
 mod report;
 mod tree;
 
@@ -23,7 +24,10 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::time::Instant;
 
-pub use report::{CheckReport, Problem, Table};
+pub use data::{CheckError, DataProgress, DataReport};
+pub(crate) use places::add as add_places;
+pub use places::{Place, Places, SeenIn};
+pub use report::{CheckReport, Damage, Found, Problem, Table};
 
 use self::inodes::Inodes;
 use self::names::Names;
@@ -80,10 +84,17 @@ impl Store {
     /// When the catalog or the objects directory cannot be read. What is wrong with the store is
     /// no error, it is in the report.
     pub fn check(&self) -> Result<CheckReport, CatalogError> {
+        let mut report = CheckReport::default();
+        self.check_metadata(&mut report)?;
+        places::add(&self.core, &mut report)?;
+        Ok(report)
+    }
+
+    /// As [`Store::check`], but does not say where the files are.
+    pub(crate) fn check_metadata(&self, report: &mut CheckReport) -> Result<(), CatalogError> {
         let started = Instant::now();
         // Unlinked files on their way out are no fault.
         self.core.wait_for_chores();
-        let mut report = CheckReport::default();
         let objects_dir = Core::objects_dir(self.dir());
         let listing = |source| CatalogError::Sync {
             path: objects_dir.clone(),
@@ -94,16 +105,15 @@ impl Store {
         // no use to anyone.
         let path_of = |id| self.core.objects.path(id);
         let is_passing = |path: &Path| self.core.objects.is_passing(path);
-        let files =
-            objects::files(&objects_dir, path_of, is_passing, &mut report).map_err(listing)?;
+        let files = objects::files(&objects_dir, path_of, is_passing, report).map_err(listing)?;
         let catalog = self.core.catalog.inspection()?;
         open.extend(self.open_layers());
-        let objects = check_catalog(&catalog, &open, &mut report)?;
-        let differences = objects.finish(&files, &mut report);
+        let objects = check_catalog(&catalog, &open, report)?;
+        let differences = objects.finish(&files, report);
         drop(catalog);
-        self.look_again(differences, &mut report)?;
+        self.look_again(differences, report)?;
         report.elapsed_us = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
-        Ok(report)
+        Ok(())
     }
 
     /// Reports where rows and files still differ after every change that was under way has ended.
@@ -115,7 +125,9 @@ impl Store {
         let objects::Differences { orphans, missing } = differences;
         let (core, exists) = (&self.core, |id| self.core.objects.path(id).exists());
         for object in missing {
-            if core.catalog.has_object(object)? && !exists(object) {
+            // One that is known to be gone is among what is known.
+            let known = core.objects.damaged().has_whole(object);
+            if core.catalog.has_object(object)? && !exists(object) && !known {
                 report.found(Problem::ObjectFileMissing { object });
             }
         }
@@ -175,10 +187,11 @@ fn check_catalog(
             Problem::Host { layer, ino }
         });
     }
-    hashes::check(catalog, report)?;
     let (objects, doomed) = catalog.objects()?;
     let next_object = catalog.counter("next_object")?;
-    let objects = Objects::new(&objects, doomed, next_object, report);
+    let mut objects = Objects::new(&objects, doomed, next_object, report);
+    objects.checksums(catalog, report)?;
+    objects.known(&catalog.damaged()?, report);
     let mut inodes = Inodes::new(&layers, report, events, next_ino, open, bases, objects);
     catalog.inodes(&mut |rows| inodes.visit(&rows))?;
     Ok(inodes.finish())

@@ -185,6 +185,8 @@ pub(crate) struct Numbers {
     catalog: SharedCatalog,
     inos: Mutex<{ rank::COUNTER }, Counter>,
     objects: Mutex<{ rank::COUNTER }, Counter>,
+    /// The first object id that this process may hand out.
+    first_object: ObjectId,
     layers: Mutex<{ rank::LEAF }, u64>,
     workspaces: Mutex<{ rank::LEAF }, u64>,
 }
@@ -197,6 +199,7 @@ impl Numbers {
         Ok(Self {
             inos: Mutex::new(Counter::new(inos, INO_BATCH)),
             objects: Mutex::new(Counter::new(objects, OBJECT_BATCH)),
+            first_object: ObjectId(objects),
             layers: Mutex::new(last_layer.0),
             workspaces: Mutex::new(catalog.last_workspace_id()?),
             catalog: catalog.clone(),
@@ -213,6 +216,24 @@ impl Numbers {
         self.catalog
             .apply(&Change::from(Row::ReserveObjects { below }))?;
         *objects = Counter::new(below, OBJECT_BATCH);
+        Ok(())
+    }
+
+    /// Whether this process has handed an object id out: somebody may be about to use it.
+    pub(crate) fn handed_out(&self, id: ObjectId) -> bool {
+        self.first_object <= id && id.0 < self.objects.lock().next
+    }
+
+    /// Goes on above an inode number or cookie that was found in use.
+    pub(crate) fn skip_ino(&self, used: u64) -> Result<(), CatalogError> {
+        let mut inos = self.inos.lock();
+        if used < inos.next {
+            return Ok(());
+        }
+        let below = used.saturating_add(1);
+        self.catalog
+            .apply(&Change::from(Row::ReserveInos { below }))?;
+        *inos = Counter::new(below, INO_BATCH);
         Ok(())
     }
 

@@ -41,6 +41,7 @@ mod land;
 mod layers;
 mod lock;
 mod private;
+mod repair;
 mod retention;
 mod space;
 mod store;
@@ -50,7 +51,10 @@ pub mod units;
 
 pub use base::ExcludeError;
 pub use catalog::CatalogError;
-pub use check::{CheckReport, Problem, Table};
+pub use check::{
+    CheckError, CheckReport, Damage, DataProgress, DataReport, Found, Place, Places, Problem,
+    SeenIn, Table,
+};
 pub use contents::ContentsError;
 pub use diff::{
     DiffEntry, DiffError, DiffOptions, DiffSide, FileChange, FileDiff, FileVersion, TEXT_MAX,
@@ -65,6 +69,9 @@ pub use land::host::{
 };
 pub use land::{LandConflict, LandEntry, LandError, LandOptions, LandReport};
 pub use layers::TreeError;
+pub use repair::{
+    QuarantineError, RepairError, RepairLeft, RepairOptions, RepairReport, RepairStep,
+};
 pub use retention::{RetentionRule, RetireReason, RuleSource, SnapshotClass};
 pub use space::{CollectError, CollectReport, StoreUsage, WorkspaceUsage};
 pub use store::{
@@ -72,8 +79,8 @@ pub use store::{
     Builder, CursorError, DeleteError, DeleteSelection, DeletedSnapshot, DeletedSnapshots, Edit,
     EditError, Fidelity, FindError, ForkError, ForkSource, ImportError, ImportProgress,
     ImportReport, KeptBy, LogEntry, LogError, LogKind, MountRecord, MountTarget, NewContents,
-    NewFile, OpenError, RetentionError, RetentionReport, RetentionSetting, RetiredSnapshot,
-    RollbackError, RollbackReport, SETTINGS, Setting, SettingError, SettingInfo, SnapshotCursor,
-    SnapshotEdit, SnapshotError, SnapshotFilter, SnapshotInfo, SnapshotOptions, Store, StoreInfo,
-    WorkspaceError, WorkspaceInfo, Xattr,
+    NewFile, ObjectFile, ObjectFiles, OpenError, RescueError, RetentionError, RetentionReport,
+    RetentionSetting, RetiredSnapshot, RollbackError, RollbackReport, SETTINGS, Setting,
+    SettingError, SettingInfo, SnapshotCursor, SnapshotEdit, SnapshotError, SnapshotFilter,
+    SnapshotInfo, SnapshotOptions, Store, StoreInfo, WorkspaceError, WorkspaceInfo, Xattr,
 };

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use floe_fs::attr::FileKind;
 use floe_fs::dispatch::{Dispatch, RenameFlags, XattrMode};
 use floe_fs::id::{Ino, LayerId};
-use floe_fs::{ForkSource, Problem, Store, Table};
+use floe_fs::{ForkSource, Problem, SeenIn, Store, Table};
 
 use common::{ROOT_USER, copy_dir, make, name, new_store, write};
 
@@ -460,6 +460,18 @@ fn objects_and_their_files_are_held_against_each_other() {
         f.with_files(|store| std::fs::write(store.join("objects/0/3ff"), b"").unwrap()),
         Problem::ObjectFileOrphan { object } if object.0 == 0x3ff
     );
+    assert_finds!(
+        f.after("UPDATE object SET hashed = 1 WHERE id = 1"),
+        Problem::ChecksumMissing { object } if object.0 == 1
+    );
+    assert_finds!(
+        f.after("INSERT INTO checksum VALUES (1, 0, x'')"),
+        Problem::ChecksumStray { object } if object.0 == 1
+    );
+    assert_finds!(
+        f.after("INSERT INTO checksum VALUES (1, 0, x'00'); UPDATE object SET hashed = 1"),
+        Problem::ChecksumDamaged { object } if object.0 == 1
+    );
     for misplaced in [
         "objects/0/001",
         "objects/0/1000",
@@ -471,6 +483,26 @@ fn objects_and_their_files_are_held_against_each_other() {
             Problem::UnexpectedFile { path } if path == misplaced
         );
     }
+}
+
+/// Whatever a problem in a layer is about, its file is told by path and state.
+#[test]
+fn problems_are_told_with_the_paths_of_their_files() {
+    let f = fixture();
+    let (_dir, path, store) = f.open();
+    let connection = rusqlite::Connection::open(path.join("catalog.db")).unwrap();
+    let sql = "UPDATE inode SET nlink = 9 WHERE ino = ?1 AND layer = ?2";
+    let key = [f.large.0, f.live.0].map(|id| i64::try_from(id).unwrap());
+    assert_eq!(connection.execute(sql, key).unwrap(), 1);
+    let report = store.check().unwrap();
+    let [Problem::Links { .. }] = report.problems[..] else {
+        panic!("{:?}", report.problems);
+    };
+    let places = &report.places[&0];
+    assert_eq!(places.list.len(), 1, "{places:?}");
+    assert_eq!(places.list[0].path, Path::new("/directory/large"));
+    let workspace = SeenIn::Workspace { name: "w".into() };
+    assert_eq!(places.list[0].seen, [workspace]);
 }
 
 #[test]

@@ -153,7 +153,7 @@ pub(crate) enum Command {
     /// The daemon: start, stop, status, run
     #[command(subcommand)]
     Daemon(daemon::Daemon),
-    /// The store: init, info, config
+    /// The store: init, info, config, objects
     #[command(subcommand)]
     Store(store::Store),
     Du(du::Du),

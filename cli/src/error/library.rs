@@ -3,9 +3,10 @@
 use floe_fs::dispatch::fuser::MountError;
 use floe_fs::id::NameError;
 use floe_fs::{
-    AdoptError, BaseError, CatalogError, CollectError, CursorError, DeleteError, DiffError,
-    EditError, FindError, ForkError, HashError, HostLandError, ImportError, LandError, LogError,
-    OpenError, RetentionError, RollbackError, SettingError, SnapshotError, WorkspaceError,
+    AdoptError, BaseError, CatalogError, CheckError, CollectError, CursorError, DeleteError,
+    DiffError, EditError, FindError, ForkError, HashError, HostLandError, ImportError, LandError,
+    LogError, OpenError, RepairError, RescueError, RetentionError, RollbackError, SettingError,
+    SnapshotError, WorkspaceError,
 };
 
 use super::{ApiError, ErrorKind, shell_word};
@@ -56,7 +57,50 @@ impl From<NameError> for ApiError {
 
 impl From<CatalogError> for ApiError {
     fn from(error: CatalogError) -> Self {
-        Self::from_error(ErrorKind::Failed, &error)
+        match error {
+            CatalogError::Repairing => {
+                Self::from_error(ErrorKind::Conflict, &error).hint(REPAIRING)
+            }
+            _ => Self::from_error(ErrorKind::Failed, &error),
+        }
+    }
+}
+
+impl From<CheckError> for ApiError {
+    fn from(error: CheckError) -> Self {
+        match error {
+            CheckError::Interrupted => Self::from_error(ErrorKind::Interrupted, &error),
+            CheckError::Catalog(inner) => inner.into(),
+        }
+    }
+}
+
+impl From<RepairError> for ApiError {
+    fn from(error: RepairError) -> Self {
+        let made = |kind| Self::from_error(kind, &error);
+        match error {
+            RepairError::InUse { .. } => made(ErrorKind::Conflict).hint(
+                "see what is mounted with `floe daemon status`, and unmount it with `floe umount`",
+            ),
+            RepairError::Overtaken => made(ErrorKind::Conflict).hint("try again"),
+            RepairError::Interrupted => made(ErrorKind::Interrupted),
+            RepairError::Catalog(inner) => inner.into(),
+            RepairError::Quarantine(_) | RepairError::Store(_) => made(ErrorKind::Failed),
+        }
+    }
+}
+
+impl From<RescueError> for ApiError {
+    fn from(error: RescueError) -> Self {
+        let made = |kind| Self::from_error(kind, &error);
+        match error {
+            RescueError::Open(inner) => inner.into(),
+            RescueError::Exists { .. } => {
+                made(ErrorKind::Conflict).hint("name a new or empty directory")
+            }
+            RescueError::Interrupted => made(ErrorKind::Interrupted),
+            RescueError::Access { .. } | RescueError::Contents(_) => made(ErrorKind::Failed),
+        }
     }
 }
 
@@ -83,7 +127,14 @@ impl From<OpenError> for ApiError {
                 made(ErrorKind::Failed).hint("nothing was changed; use a newer version of Floe")
             }
             OpenError::Damaged { .. } => made(ErrorKind::Failed)
-                .hint("nothing was changed; copy the store aside before you try to repair it"),
+                .hint(
+                    "nothing was changed; copy the store aside, and save what it holds with \
+                     `floe store objects --copy-to DIR`",
+                ),
+            OpenError::CatalogLost { .. } => made(ErrorKind::Failed).hint(
+                "nothing was changed; bring `catalog.db` back from a copy, or see what is left with \
+                 `floe store objects`",
+            ),
             OpenError::Foreign { owner, .. } => made(ErrorKind::Failed).hint(format!(
                 "only the owner of a store can use it: run the command as user {owner}, or name \
                  another store with --store, or with FLOE_STORE"
@@ -105,6 +156,7 @@ impl From<OpenError> for ApiError {
     }
 }
 
+const REPAIRING: &str = "try again when `floe check --repair` is done";
 const DOCTOR: &str = "check the host and the store with `floe doctor`";
 
 impl From<WorkspaceError> for ApiError {
@@ -118,6 +170,9 @@ impl From<WorkspaceError> for ApiError {
                 made(ErrorKind::Conflict).hint(format!("look at it with `floe ws show {name}`"))
             }
             WorkspaceError::Name(_) => made(ErrorKind::Usage),
+            WorkspaceError::Catalog(CatalogError::Repairing) => {
+                made(ErrorKind::Conflict).hint(REPAIRING)
+            }
             WorkspaceError::Catalog(_) | WorkspaceError::Tree(_) => made(ErrorKind::Failed),
         }
     }
@@ -138,6 +193,9 @@ impl From<FindError> for ApiError {
                     ""
                 };
                 made(ErrorKind::Conflict).hint(format!("say which: {}{more}", some.join(", ")))
+            }
+            FindError::Catalog(CatalogError::Repairing) => {
+                made(ErrorKind::Conflict).hint(REPAIRING)
             }
             FindError::Catalog(_) => made(ErrorKind::Failed),
         }

@@ -17,6 +17,7 @@
 //! also what `--json` prints.
 
 mod changes;
+pub mod check;
 pub mod line;
 mod path;
 pub mod records;
@@ -32,12 +33,13 @@ use serde::{Deserialize, Serialize};
 pub use path::WirePath;
 
 use crate::error::ApiError;
+use check::{Checked, Repaired};
 use retention::{RetentionApplied, RetentionRule};
 use space::{Collected, Hashed, Setting, Size, SnapshotsDeleted, StoreUsage};
 
 use records::{
-    Adopted, BaseDir, Changed, Checked, DaemonStatus, Deleted, FileAt, FileLines, Forked, Imported,
-    Landed, LogEntry, Mounted, RolledBack, Snapshot, Stopping, Undone, Unmounted, Workspace,
+    Adopted, BaseDir, Changed, DaemonStatus, Deleted, FileAt, FileLines, Forked, Imported, Landed,
+    LogEntry, Mounted, RolledBack, Snapshot, Stopping, Undone, Unmounted, Workspace,
 };
 
 /// The first line a daemon sends.
@@ -77,13 +79,16 @@ pub enum Reply<T> {
     Error(ApiError),
 }
 
-/// How far an import is, or giving space back: then in objects.
+/// How far an import is, or giving space back or a check: then in objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
     /// Files taken in so far.
     pub files: u64,
     /// Bytes taken in so far.
     pub bytes: u64,
+    /// How many files there will be, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total: Option<u64>,
 }
 
 /// A request together with the type of its answer.
@@ -132,7 +137,19 @@ requests! {
     Stop -> Stopping {}
 
     /// Checks every rule of the store's format that metadata can show.
-    CheckStore -> Checked {}
+    CheckStore -> Checked {
+        /// Also read all contents, and verify those that were hashed.
+        #[serde(default)]
+        data: bool,
+    }
+
+    /// Puts right what can be without guessing. Nothing may be mounted.
+    RepairStore -> Repaired {
+        /// Also verify contents, and refuse what is damaged.
+        data: bool,
+        /// Only say what would be done.
+        dry_run: bool,
+    }
 
     /// Makes an empty workspace.
     CreateWorkspace -> Workspace {

@@ -3,10 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use floe_fs::{
-    AdoptReport, BaseInfo, BaseState, CheckReport, ImportReport, Problem, SnapshotInfo,
-    WorkspaceInfo,
-};
+use floe_fs::{AdoptReport, BaseInfo, BaseState, ImportReport, SnapshotInfo, WorkspaceInfo};
 use serde::{Deserialize, Serialize};
 
 use super::WirePath;
@@ -396,59 +393,6 @@ impl From<floe_fs::LogEntry> for LogEntry {
             workspace_deleted: entry.workspace_deleted,
             message: entry.message,
             automatic: entry.automatic,
-        }
-    }
-}
-
-/// What a check of the store found.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Checked {
-    /// What is wrong; empty when the store is sound.
-    pub problems: Vec<StoreProblem>,
-    /// Problems beyond those listed.
-    pub more: u64,
-    /// Layers looked at.
-    pub layers: u64,
-    /// Versions of inodes looked at.
-    pub inodes: u64,
-    /// Versions of names looked at.
-    pub names: u64,
-    /// Objects looked at.
-    pub objects: u64,
-    /// How long it took, in microseconds.
-    pub elapsed_us: u64,
-}
-
-/// Something that breaks a rule of the store's format.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StoreProblem {
-    /// Which rule, in a word that stays the same: `layer_order`, `links`, ...
-    pub problem: String,
-    /// What is wrong, for people.
-    pub message: String,
-}
-
-/// The tag that a problem is serialised with.
-fn word(problem: &Problem) -> String {
-    let value = serde_json::to_value(problem).ok();
-    let tag = value.and_then(|value| Some(value.get("problem")?.as_str()?.to_owned()));
-    tag.unwrap_or_default()
-}
-
-impl From<CheckReport> for Checked {
-    fn from(report: CheckReport) -> Self {
-        let problem = |problem: &Problem| StoreProblem {
-            problem: word(problem),
-            message: problem.to_string(),
-        };
-        Self {
-            problems: report.problems.iter().map(problem).collect(),
-            more: report.more,
-            layers: report.layers,
-            inodes: report.inodes,
-            names: report.names,
-            objects: report.objects,
-            elapsed_us: report.elapsed_us,
         }
     }
 }

@@ -102,6 +102,15 @@ pub(crate) struct ObjectCheck {
     pub(crate) id: i64,
     pub(crate) ino: i64,
     pub(crate) layer: i64,
+    pub(crate) hashed: bool,
+}
+
+/// A row of `checksum`.
+#[derive(Clone, Debug)]
+pub(crate) struct ChecksumCheck {
+    pub(crate) object: i64,
+    pub(crate) digest: i64,
+    pub(crate) blocks: Vec<u8>,
 }
 
 const DURING: &str = "checking";
@@ -237,42 +246,44 @@ impl Inspection {
         )
     }
 
-    /// Objects of which the row, and that in `checksum`, do not agree on whether they were hashed.
-    pub(crate) fn hashed_wrongly(&self) -> Result<Vec<i64>, CatalogError> {
-        self.list(
-            "SELECT o.id FROM object o LEFT JOIN checksum c ON c.object = o.id \
-             WHERE o.hashed <> (c.object IS NOT NULL) \
-             UNION ALL SELECT object FROM checksum WHERE object NOT IN (SELECT id FROM object)",
-            |row| row.get(0),
-        )
+    /// Every object, and the ids of those given up.
+    pub(crate) fn objects(&self) -> Result<Objects, CatalogError> {
+        let objects = self.list("SELECT id, ino, layer, hashed FROM object", |row| {
+            Ok(ObjectCheck {
+                id: row.get(0)?,
+                ino: row.get(1)?,
+                layer: row.get(2)?,
+                hashed: row.get::<_, i64>(3)? != 0,
+            })
+        })?;
+        let doomed = self.list("SELECT id FROM doomed_object", |row| row.get(0))?;
+        Ok((objects, doomed))
     }
 
-    /// Visits every checksum: object, digest, blocks.
+    /// Every row of `checksum`, one after the other: together they may be large.
     pub(crate) fn checksums(
         &self,
-        visit: &mut dyn FnMut(i64, i64, &[u8]),
+        visit: &mut dyn FnMut(ChecksumCheck),
     ) -> Result<(), CatalogError> {
         let sql = "SELECT object, digest, blocks FROM checksum ORDER BY object";
         let mut statement = self.0.prepare(sql).map_err(failed)?;
         let mut rows = statement.query([]).map_err(failed)?;
         while let Some(row) = rows.next().map_err(failed)? {
-            let (object, digest) = (row.get(0).map_err(failed)?, row.get(1).map_err(failed)?);
-            visit(object, digest, blob(row, 2).map_err(failed)?);
+            visit(ChecksumCheck {
+                object: row.get(0).map_err(failed)?,
+                digest: row.get(1).map_err(failed)?,
+                blocks: blob(row, 2).map_err(failed)?.to_vec(),
+            });
         }
         Ok(())
     }
 
-    /// Every object, and the ids of those given up.
-    pub(crate) fn objects(&self) -> Result<Objects, CatalogError> {
-        let objects = self.list("SELECT id, ino, layer FROM object", |row| {
-            Ok(ObjectCheck {
-                id: row.get(0)?,
-                ino: row.get(1)?,
-                layer: row.get(2)?,
-            })
-        })?;
-        let doomed = self.list("SELECT id FROM doomed_object", |row| row.get(0))?;
-        Ok((objects, doomed))
+    /// Every damaged block that is known: object and block.
+    pub(crate) fn damaged(&self) -> Result<Vec<(i64, i64)>, CatalogError> {
+        self.list(
+            "SELECT object, block FROM damaged ORDER BY object, block",
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )
     }
 
     /// Every name of every directory, all versions of a name at once.

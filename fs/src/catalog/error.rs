@@ -19,6 +19,9 @@ pub enum CatalogError {
     /// The disk is full, and what was kept back for removing files has been given away.
     #[error("no space left on device: only removing files is possible")]
     Full,
+    /// Nobody else may use the store for now.
+    #[error("the store is being repaired")]
+    Repairing,
     /// A row holds a value that Floe never writes.
     #[error("the catalog is damaged: {what}")]
     Damaged {
@@ -92,6 +95,7 @@ impl CatalogError {
             },
             Self::Full => libc::ENOSPC,
             Self::Sync { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
+            Self::Repairing => libc::EBUSY,
             Self::Damaged { .. } | Self::Newer { .. } => libc::EIO,
         }
     }

@@ -22,6 +22,7 @@ mod lists;
 mod pinned;
 mod query;
 mod read;
+mod repair;
 mod reserve;
 mod retention;
 mod schema;
@@ -29,7 +30,7 @@ mod space;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use rusqlite::{Connection, OpenFlags};
@@ -43,6 +44,7 @@ pub(crate) use landed::LandedRecord;
 pub(crate) use lists::{SnapshotQuery, SnapshotRecord, WorkspaceRecord};
 pub(crate) use pinned::Pinned;
 pub(crate) use query::{ExtentRow, Queries};
+pub(crate) use repair::ServedObject;
 pub(crate) use retention::KeptRecord;
 pub(crate) use schema::{APPLICATION_ID, FORMAT};
 pub(crate) use space::{FamilyRecord, LayerRow};
@@ -66,6 +68,8 @@ pub(crate) struct Catalog {
     before_checkpoint: OnceLock<BeforeCheckpoint>,
     checkpointer: OnceLock<checkpoint::Checkpointer>,
     reserve: Reserve,
+    /// Changes committed so far, counted with the writer held.
+    commits: AtomicU64,
 }
 
 /// What must be durable before the log is: a checkpoint syncs it.
@@ -126,6 +130,7 @@ impl Catalog {
             checkpointer: OnceLock::new(),
             // Now that it is known that this program may change the store.
             reserve: Reserve::open(path),
+            commits: AtomicU64::new(0),
         })
     }
 
@@ -202,11 +207,36 @@ impl Catalog {
             }
             applied => applied?,
         }
+        self.commits.fetch_add(1, Ordering::AcqRel);
         drop(writer);
         if let Some(checkpointer) = self.checkpointer.get() {
             checkpointer.committed();
         }
         Ok(())
+    }
+
+    /// How many changes were committed so far.
+    pub(crate) fn commits(&self) -> u64 {
+        self.commits.load(Ordering::Acquire)
+    }
+
+    /// As [`Catalog::apply`], unless something was committed since there were `commits`; says whether
+    /// it was done.
+    ///
+    /// # Errors
+    /// [`CatalogError`]; nothing was changed then.
+    pub(crate) fn apply_unless_changed(
+        &self,
+        change: &Change,
+        commits: u64,
+    ) -> Result<bool, CatalogError> {
+        let mut writer = self.writer.lock();
+        if self.commits() != commits {
+            return Ok(false);
+        }
+        apply::apply(&mut writer, change)?;
+        self.commits.fetch_add(1, Ordering::AcqRel);
+        Ok(true)
     }
 
     /// Makes every change applied so far survive power loss.

@@ -148,6 +148,7 @@ pub(super) fn only_removes(change: &Change) -> bool {
             | Row::DoomLayer { .. }
             | Row::DeleteWorkspace { .. }
             | Row::DropMounts
+            | Row::DropDangling
             | Row::DropMount { .. }
             | Row::DropRetention { .. }
             | Row::DropLabel { .. }
@@ -164,6 +165,9 @@ pub(super) fn only_removes(change: &Change) -> bool {
             | Row::ReserveInos { .. }
             | Row::ReserveObjects { .. }
             | Row::PutSetting { value: None, .. }
+            | Row::DropDamaged { .. }
+            | Row::DropChecksum { .. }
+            | Row::SetUsage { .. }
             | Row::SetElapsed { .. } => {}
             _ => return false,
         }

@@ -88,7 +88,7 @@ pub(super) fn apply(connection: &Connection, row: &Row) -> rusqlite::Result<usiz
         Row::DropSnapshot { id } => {
             prepare("DELETE FROM snapshot WHERE id = ?1")?.execute([id.as_str()])
         }
-        _ => unreachable!("every other row is applied by apply.rs"),
+        _ => super::repair::apply(connection, row),
     }
 }
 

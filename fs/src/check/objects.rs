@@ -5,16 +5,21 @@ use std::fs::DirEntry;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::report::{CheckReport, Problem};
+use super::data::{damage, runs};
+use super::places::Places;
+use super::report::{CheckReport, Damage, Found, Problem};
 use super::{ino, object, unsigned};
 use crate::base::host_inode;
-use crate::catalog::check::ObjectCheck;
+use crate::catalog::CatalogError;
+use crate::catalog::check::{Inspection, ObjectCheck};
+use crate::contents::Checksum;
 use crate::id::{LayerId, ObjectId};
 
 struct Row {
     ino: i64,
     layer: i64,
     used: bool,
+    hashed: bool,
 }
 
 /// The objects that the catalog knows.
@@ -52,10 +57,54 @@ impl Objects {
             ino: row.ino,
             layer: row.layer,
             used: false,
+            hashed: row.hashed,
         };
         Self {
             rows: rows.iter().map(|r| (r.id, row(r))).collect(),
             doomed: doomed.into_iter().collect(),
+        }
+    }
+
+    /// Holds the checksums against the objects that they are of.
+    pub(super) fn checksums(
+        &mut self,
+        catalog: &Inspection,
+        report: &mut CheckReport,
+    ) -> Result<(), CatalogError> {
+        let mut seen = HashSet::new();
+        catalog.checksums(&mut |row| {
+            seen.insert(row.object);
+            let of = object(row.object);
+            if !self.rows.get(&row.object).is_some_and(|row| row.hashed) {
+                report.found(Problem::ChecksumStray { object: of });
+            }
+            let readable = Checksum::decode(&row.blocks);
+            if readable.is_none_or(|checksum| checksum.digest() != row.digest) {
+                report.found(Problem::ChecksumDamaged { object: of });
+            }
+        })?;
+        let hashed = self.rows.iter().filter(|(_, row)| row.hashed);
+        let mut missing: Vec<i64> = hashed.map(|(&id, _)| id).collect();
+        missing.retain(|id| !seen.contains(id));
+        missing.sort_unstable();
+        for id in missing {
+            report.found(Problem::ChecksumMissing { object: object(id) });
+        }
+        Ok(())
+    }
+
+    /// Notes damage that is known, of objects that there are.
+    pub(super) fn known(&self, damaged: &[(i64, i64)], report: &mut CheckReport) {
+        for of in damaged.chunk_by(|a, b| a.0 == b.0) {
+            let Some(row) = self.rows.get(&of[0].0) else {
+                continue;
+            };
+            let blocks: Vec<u64> = of.iter().map(|&(_, block)| unsigned(block)).collect();
+            for run in runs(&blocks) {
+                let problem = damage(object(of[0].0), ino(row.ino), &run, Damage::Known);
+                let places = Places::default();
+                report.known.push(Found { problem, places });
+            }
         }
     }
 

@@ -1,8 +1,12 @@
 //! What a check can find wrong.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use thiserror::Error;
 
+use super::data::DataReport;
+use super::places::Places;
 use crate::id::{Ino, LayerId, ObjectId};
 
 /// What a check of a store found.
@@ -22,6 +26,27 @@ pub struct CheckReport {
     pub objects: u64,
     /// How long it took, in microseconds.
     pub elapsed_us: u64,
+    /// What was read, if contents were verified.
+    pub data: Option<DataReport>,
+    /// Damage that is known: reading it fails, and so it breaks no rule.
+    pub known: Vec<Found>,
+    /// Where the files are that problems are about, by the place of the problem in the list.
+    #[serde(skip)]
+    pub places: BTreeMap<usize, Places>,
+    /// Whether all problems are listed, however many there are.
+    #[serde(skip)]
+    pub(crate) unlimited: bool,
+}
+
+/// A problem, and where the file is that it is about.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Found {
+    /// What.
+    #[serde(flatten)]
+    pub problem: Problem,
+    /// Where.
+    #[serde(skip)]
+    pub places: Places,
 }
 
 impl CheckReport {
@@ -35,7 +60,7 @@ impl CheckReport {
     }
 
     pub(super) fn found(&mut self, problem: Problem) {
-        if self.problems.len() < Self::LISTED {
+        if self.unlimited || self.problems.len() < Self::LISTED {
             self.problems.push(problem);
         } else {
             self.more += 1;
@@ -292,10 +317,96 @@ pub enum Problem {
     ObjectFileMissing { object: ObjectId },
     #[error("the file of object {object} belongs to nothing")]
     ObjectFileOrphan { object: ObjectId },
-    #[error("object {object} says it has a checksum and has none, or has one and does not say so")]
-    ObjectHashed { object: ObjectId },
-    #[error("the checksum of object {object} is damaged")]
-    Checksum { object: ObjectId },
     #[error("{path:?} does not belong into a store")]
     UnexpectedFile { path: String },
+
+    #[error("object {object} says that it was hashed, and has no checksum")]
+    ChecksumMissing { object: ObjectId },
+    #[error("there is a checksum of object {object}, which does not exist or does not say so")]
+    ChecksumStray { object: ObjectId },
+    #[error("the checksum of object {object} is none")]
+    ChecksumDamaged { object: ObjectId },
+    #[error("{} (object {:x}, {why})", bytes(*start, *end), object.0)]
+    Damaged {
+        object: ObjectId,
+        ino: Ino,
+        /// The bytes of the file and of the object, from...
+        start: u64,
+        /// ...to before.
+        end: u64,
+        why: Damage,
+    },
+}
+
+/// Bytes in words.
+fn bytes(start: u64, end: u64) -> String {
+    if end == i64::MAX.unsigned_abs() {
+        return "all bytes".to_owned();
+    }
+    format!("bytes {start}-{}", end.saturating_sub(1))
+}
+
+/// What is wrong with bytes of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Damage {
+    /// They are not what was hashed.
+    Changed,
+    /// The object's file ends before them.
+    Short,
+    /// The disk does not give them out.
+    Unreadable,
+    /// The object's file is not there.
+    Missing,
+    /// It is known that they are not what they were: reading them fails.
+    Known,
+}
+
+impl std::fmt::Display for Damage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Changed => "not what it was",
+            Self::Short => "cut off",
+            Self::Unreadable => "unreadable",
+            Self::Missing => "its file is missing",
+            Self::Known => "known, reading it fails",
+        })
+    }
+}
+
+impl Problem {
+    /// The layer and inode that it is about, if it is about one.
+    pub(crate) fn subject(&self) -> Option<(LayerId, Ino)> {
+        match *self {
+            Self::NameToNothing {
+                layer, parent: ino, ..
+            }
+            | Self::NotMarkedShadowing {
+                layer, parent: ino, ..
+            }
+            | Self::CookieTwice {
+                layer, parent: ino, ..
+            }
+            | Self::NameKind { layer, ino, .. }
+            | Self::NamesInNoDirectory { layer, ino, .. }
+            | Self::Links { layer, ino, .. }
+            | Self::DirectoryNames { layer, ino, .. }
+            | Self::DirectoryParent { layer, ino, .. }
+            | Self::DirectoryLinks { layer, ino, .. }
+            | Self::KindChanged { layer, ino }
+            | Self::Born { layer, ino, .. }
+            | Self::Resurrected { layer, ino }
+            | Self::RowsWithoutInode { layer, ino, .. }
+            | Self::ContentRows { layer, ino, .. }
+            | Self::InlineSize { layer, ino, .. }
+            | Self::XattrUnannounced { layer, ino }
+            | Self::ExtentEmpty { layer, ino, .. }
+            | Self::ExtentOverlap { layer, ino, .. }
+            | Self::ExtentObject { layer, ino, .. }
+            | Self::ExtentForeignObject { layer, ino, .. }
+            | Self::Host { layer, ino }
+            | Self::HostContents { layer, ino } => Some((layer, ino)),
+            _ => None,
+        }
+    }
 }

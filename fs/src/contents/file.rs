@@ -12,6 +12,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 
+use super::damaged::WHOLE;
 use super::extents::Segment;
 use super::{BLOCK, ContentsError, ExtentMap, Objects, WHOLE_COPY_MAX, as_len};
 use crate::change::{BLOCK_END, Change, Row};
@@ -52,6 +53,7 @@ impl Source<'_> {
                 None => slice.fill(0),
                 Some(object) => {
                     let objects = self.objects;
+                    intact(objects, object, &(from..to))?;
                     objects.read_with(object, |file| read_object(file, object, from, slice))?;
                 }
             }
@@ -91,6 +93,14 @@ impl Source<'_> {
             }
         }
         Ok(size)
+    }
+}
+
+/// Makes sure that bytes of an object are not known to be damaged.
+fn intact(objects: &Objects, object: ObjectId, range: &Range<u64>) -> Result<(), ContentsError> {
+    match objects.damaged().among(object, &blocks(range)).first() {
+        None => Ok(()),
+        Some(&block) => Err(ContentsError::Damaged { object, block }),
     }
 }
 
@@ -165,11 +175,39 @@ impl FileIo<'_> {
         } else {
             self.claim(blocks(&(offset..end)), offset..end)?
         };
+        let renewed = self.renewed(own, &(offset..end), end.max(self.size));
+        let renewed = renewed.map_err(|block| ContentsError::Damaged { object: own, block })?;
         let file = self.own_file(own)?;
         let before = allocated(&file, own)?;
         fault::write_all_at(&file, data, offset).map_err(ContentsError::object("write to", own))?;
         self.blocks_delta += allocated(&file, own)? - before;
+        self.renew(own, renewed);
         Ok(())
+    }
+
+    /// Damaged blocks of the layer's own object that are written over as a whole, in a file of a
+    /// size; else one of which something would be left.
+    fn renewed(&self, own: ObjectId, written: &Range<u64>, size: u64) -> Result<Vec<u64>, u64> {
+        let damaged = self.objects.damaged().among(own, &blocks(written));
+        for &block in &damaged {
+            if block == WHOLE {
+                return Err(block);
+            }
+            let whole = bytes(&(block..block.saturating_add(1)));
+            if whole.start < written.start || whole.end.min(size) > written.end {
+                return Err(block);
+            }
+        }
+        Ok(damaged)
+    }
+
+    /// Damaged blocks of the layer's own object hold something new.
+    fn renew(&mut self, own: ObjectId, damaged: Vec<u64>) {
+        for block in damaged.into_iter().filter(|&block| block != WHOLE) {
+            // If the change is not committed they still hold the new bytes, as after a crash.
+            self.objects.damaged().remove(own, block);
+            self.change.push(Row::DropDamaged { object: own, block });
+        }
     }
 
     /// Makes the file end at `size`, which is larger than now.
@@ -184,8 +222,11 @@ impl FileIo<'_> {
     pub(crate) fn shrink(&mut self, size: u64) -> Result<(), FileIoError> {
         debug_assert!(size < self.size);
         // Bytes behind the new end need no copying: claim with everything there "overwritten".
-        self.claim(size / BLOCK..BLOCK_END, size..u64::MAX)
-            .map(drop)
+        let own = self.claim(size / BLOCK..BLOCK_END, size..u64::MAX)?;
+        let behind = size.div_ceil(BLOCK)..BLOCK_END;
+        let cut_off = self.objects.damaged().among(own, &behind);
+        self.renew(own, cut_off);
+        Ok(())
     }
 
     /// After a committed shrink: gives the disk space behind the end back, and returns how many
@@ -249,6 +290,9 @@ impl FileIo<'_> {
         let before = allocated(&file, own)?;
         clean(&file, own, &range)?;
         self.blocks_delta += allocated(&file, own)? - before;
+        // Of the others nothing can be read all the same.
+        let emptied = self.objects.damaged().among(own, &whole);
+        self.renew(own, emptied);
         Ok(())
     }
 
@@ -307,7 +351,8 @@ impl FileIo<'_> {
                 if self.clone_whole(own, &file)? {
                     return Ok(own);
                 }
-                if self.size <= WHOLE_COPY_MAX {
+                // What is damaged stays where it is, unless it is written over.
+                if self.size <= WHOLE_COPY_MAX && !self.has_damage() {
                     range = 0..BLOCK_END;
                 }
                 (own, file)
@@ -334,6 +379,7 @@ impl FileIo<'_> {
                     data.start.max(written.end)..data.end,
                 ];
                 for range in kept.into_iter().filter(|range| range.start < range.end) {
+                    intact(self.objects, from, &range)?;
                     self.inherited = true;
                     let mut again = false;
                     self.objects.read_with(from, |source| {
@@ -362,6 +408,16 @@ impl FileIo<'_> {
     /// 512-byte blocks an object takes on disk.
     pub(crate) fn blocks_of(objects: &Objects, object: ObjectId) -> Result<u64, ContentsError> {
         allocated(&objects.read(object)?.file, object).map(i64::unsigned_abs)
+    }
+
+    /// Whether anything of the file is known to be damaged.
+    fn has_damage(&self) -> bool {
+        let damaged = self.objects.damaged();
+        let mut runs = self.map.runs(0..BLOCK_END);
+        runs.any(|(_, segment)| {
+            let object = segment.and_then(|segment| segment.object);
+            object.is_some_and(|object| damaged.has(object))
+        })
     }
 
     fn own_file(&self, own: ObjectId) -> Result<std::sync::Arc<File>, ContentsError> {
@@ -393,9 +449,12 @@ impl FileIo<'_> {
         let Some((_, from)) = self.map.single_object() else {
             return Ok(false);
         };
+        if self.objects.damaged().has(from) {
+            return Ok(false);
+        }
         let opened = match self.objects.read(from) {
             // Perhaps nothing of it is needed.
-            Err(error) if error.is_of_host() => return Ok(false),
+            Err(error) if error.is_of_host() || error.is_missing() => return Ok(false),
             other => other?,
         };
         if rustix::fs::ioctl_ficlone(file, &*opened.file).is_err() {
@@ -431,7 +490,10 @@ impl FileIo<'_> {
         let file = match self.objects.read(object) {
             Ok(opened) => opened.file,
             // Not ours, and not readable any more: as if it had no holes.
-            Err(error) if error.is_of_host() => return Ok(whole_blocks(at..end)),
+            // Nor what is missing, which may be written over.
+            Err(error) if error.is_of_host() || error.is_missing() => {
+                return Ok(whole_blocks(at..end));
+            }
             Err(error) => return Err(error),
         };
         while at < end {

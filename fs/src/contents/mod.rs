@@ -8,6 +8,7 @@
 
 mod checksum;
 mod copy;
+mod damaged;
 mod dirty;
 mod extents;
 mod file;
@@ -20,6 +21,7 @@ use thiserror::Error;
 
 pub(crate) use checksum::{Checksum, hash_block};
 pub(crate) use copy::{CopyError, FileCopy, copy_file};
+pub(crate) use damaged::WHOLE;
 pub(crate) use extents::ExtentMap;
 pub(crate) use file::{FileIo, FileIoError, Source};
 pub(crate) use objects::{FileId, Guarded, HostObjects, Joined, Objects, StillTheSame, file_id};
@@ -54,6 +56,14 @@ pub enum ContentsError {
         /// The system's error.
         #[source]
         source: io::Error,
+    },
+    /// Bytes are not what they were, and that is known (`floe check --repair`).
+    #[error("block {block} of object {object} is damaged")]
+    Damaged {
+        /// Which object.
+        object: ObjectId,
+        /// Which block of it.
+        block: u64,
     },
     /// The objects directory could not be used.
     #[error("cannot {action} the objects directory")]
@@ -124,6 +134,11 @@ impl ContentsError {
         )
     }
 
+    /// Whether the file of an object is not there.
+    pub(crate) fn is_missing(&self) -> bool {
+        matches!(self, Self::Object { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+
     /// The errno a file-system operation reports: out of space is passed on, the rest is EIO (an
     /// `ENOENT` from inside the store must not look like a missing file).
     pub(crate) fn errno(&self) -> i32 {
@@ -134,6 +149,7 @@ impl ContentsError {
                 _ => source,
             },
             Self::HostChanged { .. } | Self::HostMissing { .. } => return libc::ESTALE,
+            Self::Damaged { .. } => return libc::EIO,
             Self::Catalog(error) => return error.errno(),
         };
         match source.raw_os_error() {

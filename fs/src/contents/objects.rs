@@ -11,6 +11,7 @@ use std::sync::{Arc, OnceLock};
 use lru::LruCache;
 
 use super::ContentsError;
+use super::damaged::Damaged;
 use super::dirty::Dirty;
 use crate::fault;
 use crate::id::{Ino, ObjectId};
@@ -71,6 +72,7 @@ pub(crate) struct Objects {
     /// Held while an object gets a name of another's file, loses its file, or gets a hole: so a file
     /// with several names never gets one, and no name is put where a file was just removed.
     shaping: Mutex<{ rank::LEAF }, Compared>,
+    damaged: Damaged,
 }
 
 /// Two objects that are being compared, to become one file.
@@ -110,12 +112,18 @@ impl Objects {
             reopened: AtomicU64::new(0),
             dirty: Mutex::default(),
             shaping: Mutex::default(),
+            damaged: Damaged::default(),
         })
     }
 
     /// Whether the disk can clone a file without copying it.
     pub(crate) fn can_reflink(&self) -> bool {
         self.reflink
+    }
+
+    /// Blocks whose bytes are not to be believed.
+    pub(crate) fn damaged(&self) -> &Damaged {
+        &self.damaged
     }
 
     /// Where an object is.
@@ -241,12 +249,16 @@ impl Objects {
         Ok(self.keep(id, writable, Arc::new(file), None))
     }
 
-    /// Removes an object's file; one that is gone already is fine.
-    pub(crate) fn remove(&self, id: ObjectId) -> Result<(), ContentsError> {
+    /// Closes an object, however it is open: its file goes.
+    pub(crate) fn close(&self, id: ObjectId) {
         let mut open = self.open.lock();
         open.pop(&(id, false));
         open.pop(&(id, true));
-        drop(open);
+    }
+
+    /// Removes an object's file; one that is gone already is fine.
+    pub(crate) fn remove(&self, id: ObjectId) -> Result<(), ContentsError> {
+        self.close(id);
         let _alone = self.shaping.lock();
         match std::fs::remove_file(self.path(id)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {

@@ -71,6 +71,14 @@ impl Controls {
             .collect()
     }
 
+    /// Whether a snapshot is open.
+    pub(super) fn any_frozen(&self) -> bool {
+        self.frozen
+            .lock()
+            .values()
+            .any(|view| view.strong_count() > 0)
+    }
+
     /// The open view of a snapshot; this one, if there is none. Made before: the map is a leaf, and a
     /// view asks for its base.
     pub(super) fn frozen(&self, id: &SnapshotId, view: Arc<View>) -> Arc<View> {

@@ -22,6 +22,7 @@ mod mounts;
 mod open;
 mod place;
 mod quota;
+mod rescue;
 mod retention;
 mod rollback;
 mod settings;
@@ -45,6 +46,7 @@ pub use fork::ForkError;
 pub use import::ImportError;
 pub use log::{LogEntry, LogError, LogKind};
 pub use open::OpenError;
+pub use rescue::{ObjectFile, ObjectFiles, RescueError};
 pub use retention::{RetentionError, RetentionReport, RetentionSetting, RetiredSnapshot};
 pub use rollback::RollbackError;
 pub use settings::{SETTINGS, Setting, SettingError, SettingInfo};
@@ -75,6 +77,8 @@ pub struct Store {
     // Finishes what is queued before the rest goes.
     #[expect(dead_code, reason = "held for its Drop")]
     chores: chores::Chores,
+    /// Somebody repairs it: nobody else opens anything.
+    repairing: std::sync::atomic::AtomicBool,
     pub(crate) core: Arc<Core>,
 }
 
@@ -110,6 +114,11 @@ impl Store {
             catalog_bytes: self.core.catalog.bytes_on_disk(),
             reflink: Some(self.core.objects.can_reflink()),
         })
+    }
+
+    /// Set while somebody repairs the store.
+    pub(crate) fn repairing(&self) -> &std::sync::atomic::AtomicBool {
+        &self.repairing
     }
 
     /// Makes everything acknowledged so far survive power loss.

@@ -33,7 +33,7 @@ use crate::retention::Retainer;
 use crate::space::{Collector, Room};
 
 /// Name of the catalog file in a store.
-const CATALOG: &str = "catalog.db";
+pub(super) const CATALOG: &str = "catalog.db";
 /// Name of the lock file in a store; holds the owner's process id as text.
 const LOCK: &str = "lock";
 /// Directories that every store has.
@@ -57,6 +57,12 @@ pub enum OpenError {
     /// There is no store.
     #[error("there is no store in {dir}")]
     NotFound {
+        /// Where.
+        dir: PathBuf,
+    },
+    /// There was a store: its contents are there, and its catalog is not.
+    #[error("the store {dir} has lost its catalog")]
+    CatalogLost {
         /// Where.
         dir: PathBuf,
     },
@@ -150,7 +156,7 @@ pub enum OpenError {
     },
 }
 
-fn access(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> OpenError {
+pub(super) fn access(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> OpenError {
     let path = path.to_owned();
     move |source| OpenError::Access {
         action,
@@ -226,9 +232,7 @@ impl Header {
         };
         let file = match File::open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(OpenError::NotFound {
-                    dir: dir.to_owned(),
-                });
+                return Err(no_catalog(dir.to_owned()));
             }
             other => other.map_err(access("read", &path))?,
         };
@@ -386,6 +390,9 @@ impl Store {
             last = layer.id;
         }
         let migrated = catalog.migrate().map_err(catalog_error)?;
+        for (object, block) in catalog.damaged_blocks().map_err(catalog_error)? {
+            objects.damaged().add(object, block);
+        }
         if lock.crashed || migrated {
             // Which objects the last process had written and not synced is not known any more; they
             // come before the log.
@@ -446,6 +453,7 @@ impl Store {
             hasher,
             collector,
             chores,
+            repairing: std::sync::atomic::AtomicBool::new(false),
             core,
         }))
     }
@@ -471,11 +479,21 @@ fn find_trusted(dir: &Path) -> Result<PathBuf, OpenError> {
     let dir = trust::own_directory(dir)?;
     match dir.join(CATALOG).symlink_metadata() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(OpenError::NotFound { dir });
+            return Err(no_catalog(dir));
         }
         _ => trust::check(&dir)?,
     }
     Ok(dir)
+}
+
+/// What it means that there is no catalog.
+fn no_catalog(dir: PathBuf) -> OpenError {
+    // A store that was never finished has no objects.
+    let contents = std::fs::read_dir(Core::objects_dir(&dir));
+    if contents.is_ok_and(|mut contents| contents.next().is_some()) && dir.join(LOCK).exists() {
+        return OpenError::CatalogLost { dir };
+    }
+    OpenError::NotFound { dir }
 }
 
 /// Lets only the owner read a file.

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use super::open::OpenError;
 
 /// What is looked at in a store besides the directory itself; none of it has to be there.
-const PARTS: [&str; 8] = [
+const PARTS: [&str; 9] = [
     "catalog.db",
     "catalog.db-wal",
     "catalog.db-shm",
@@ -21,6 +21,7 @@ const PARTS: [&str; 8] = [
     "objects",
     "run",
     "mnt",
+    "quarantine",
 ];
 /// Permission of group and others to write.
 const WRITABLE: u32 = 0o022;

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::{FindError, Store, WorkspaceError};
 use crate::base::Held;
@@ -18,6 +19,7 @@ impl Store {
     pub fn open_live(&self, workspace: &str) -> Result<Arc<View>, WorkspaceError> {
         let held = self.hold_base(self.workspace_record(workspace)?.layer)?;
         self.with_control(workspace, |record, control| {
+            self.refuse_while_repairing()?;
             if let Some(view) = &control.view {
                 return Ok(view.clone());
             }
@@ -51,7 +53,10 @@ impl Store {
                 reference: snapshot.to_string(),
             });
         }
-        Ok(self.controls.frozen(&info.id, view))
+        let view = self.controls.frozen(&info.id, view);
+        // Now that whoever repairs sees it.
+        self.refuse_while_repairing()?;
+        Ok(view)
     }
 
     /// Opens the directories of the host that a layer stands on, before anything of it can be
@@ -76,6 +81,18 @@ impl Store {
             }
         }
         self.controls.forget(id);
+    }
+
+    fn refuse_while_repairing(&self) -> Result<(), CatalogError> {
+        match self.repairing().load(Ordering::SeqCst) {
+            true => Err(CatalogError::Repairing),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether a workspace or a snapshot is open.
+    pub(crate) fn any_view_open(&self) -> bool {
+        !self.controls.live_views().is_empty() || self.controls.any_frozen()
     }
 
     /// Live layers of workspaces that are open.

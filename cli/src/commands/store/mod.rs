@@ -3,6 +3,7 @@
 pub(crate) mod config;
 pub(crate) mod info;
 pub(crate) mod init;
+pub(crate) mod objects;
 
 use clap::Subcommand;
 
@@ -16,6 +17,7 @@ pub(crate) enum Store {
     Init(init::Init),
     Info(info::Info),
     Config(config::Config),
+    Objects(objects::Objects),
 }
 
 impl Store {
@@ -28,6 +30,7 @@ impl Store {
             Self::Init(command) => command.run(context),
             Self::Info(command) => command.run(context),
             Self::Config(command) => command.run(context),
+            Self::Objects(command) => command.run(context),
         }
     }
 }

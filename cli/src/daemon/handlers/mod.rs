@@ -19,7 +19,7 @@ pub use mounts::{mount, umount};
 pub use retention::{apply_retention, clear_retention, set_retention, show_retention};
 pub use snapshots::{edit_snapshots, fork, list_snapshots, log, rollback, show_snapshot, snapshot};
 pub use space::{collect, delete_snapshots, hash_now, sizes, usage};
-pub use store::{check_store, store_config};
+pub use store::{check_store, repair_store, store_config};
 pub use workspaces::{
     adopt_workspace, create_workspace, create_workspace_from, delete_workspace, import_workspace,
     list_workspaces, rename_workspace, set_quota, show_workspace,

@@ -147,7 +147,11 @@ fn counter(
             return ControlFlow::Continue(());
         }
         told = Instant::now();
-        match on_progress(&Progress { files, bytes }) {
+        match on_progress(&Progress {
+            files,
+            bytes,
+            total: None,
+        }) {
             true => ControlFlow::Continue(()),
             false => ControlFlow::Break(()),
         }
@@ -211,7 +215,11 @@ fn now_and_then(
             return ControlFlow::Continue(());
         }
         told = Instant::now();
-        match on_progress(&Progress { files, bytes }) {
+        match on_progress(&Progress {
+            files,
+            bytes,
+            total: None,
+        }) {
             true => ControlFlow::Continue(()),
             false => ControlFlow::Break(()),
         }

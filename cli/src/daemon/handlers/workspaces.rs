@@ -54,6 +54,7 @@ pub fn import_workspace(
                 wanted = on_progress(&Progress {
                     files: progress.files,
                     bytes: progress.bytes,
+                    total: None,
                 });
             }
             if wanted {
@@ -118,6 +119,7 @@ pub fn adopt_workspace(
                 let told = on_progress(&Progress {
                     files: progress.directories + progress.files,
                     bytes: progress.bytes,
+                    total: None,
                 });
                 if !told || !is_wanted() {
                     break None;

@@ -30,7 +30,12 @@ fn dispatch(daemon: &Daemon, request: Request, stream: &mut UnixStream) -> io::R
     match request {
         R::Status(request) => answer(stream, handlers::status(daemon, &request)),
         R::Stop(request) => answer(stream, handlers::stop(daemon, &request)),
-        R::CheckStore(request) => answer(stream, handlers::check_store(daemon, &request)),
+        R::CheckStore(request) => with_progress(stream, |is_there, on_progress| {
+            handlers::check_store(daemon, &request, is_there, on_progress)
+        }),
+        R::RepairStore(request) => with_progress(stream, |is_there, on_progress| {
+            handlers::repair_store(daemon, &request, is_there, on_progress)
+        }),
         R::CreateWorkspace(request) => answer(stream, handlers::create_workspace(daemon, &request)),
         R::ImportWorkspace(request) => with_progress(stream, |is_there, on_progress| {
             handlers::import_workspace(daemon, &request, is_there, on_progress)
