@@ -80,3 +80,8 @@ fn land() {
 fn copy_up() {
     is_sound("copy-up");
 }
+
+#[test]
+fn space() {
+    is_sound("space");
+}

@@ -226,6 +226,9 @@ fn what_is_left_without_a_catalog_is_listed_and_copied() {
     Tree::scan(&store.store_dir(), ScanOptions::ALL).assert_same(&before);
     fs::write(store.store_dir().join("catalog.db"), "no catalog").unwrap();
     let refused = store.run(["ws", "list"]).expect_code(1);
-    assert!(refused.errors().contains(" store objects --copy-to"), "{refused}");
+    assert!(
+        refused.errors().contains(" store objects --copy-to"),
+        "{refused}"
+    );
     store.ok(["store", "objects"]);
 }

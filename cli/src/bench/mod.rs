@@ -1,7 +1,7 @@
 //! The bench suite: what `floe bench` and `cargo bench` measure and how they show it.
 //!
 //! [`run`] does it all. Each bench is one file ([`snapshot`], [`fork`], [`depth`], [`copy_up`], [`base`], [`diff`],
-//! [`land`]) that builds what it measures in a temporary store on the disk in question ([`fill`], [`rig`]), does the
+//! [`land`], [`space`]) that builds what it measures in a temporary store on the disk in question ([`fill`], [`rig`]), does the
 //! thing again and again ([`stats`]), and returns a [`report::Section`] with percentiles, the
 //! promises of the design and whether they were kept. [`peers`] does the same by other means in the
 //! same run.
@@ -31,6 +31,7 @@ mod rig;
 mod room;
 mod server;
 mod snapshot;
+mod space;
 pub mod stats;
 mod text;
 
@@ -67,6 +68,8 @@ pub enum Bench {
     Diff,
     /// Landing changes, by their number.
     Land,
+    /// Looking after a store of many objects, and working meanwhile.
+    Space,
 }
 
 /// What to measure, and where.
@@ -92,6 +95,7 @@ impl Bench {
             Self::Base => base::run(lab),
             Self::Diff => diff::run(lab),
             Self::Land => land::run(lab),
+            Self::Space => space::run(lab),
         }
     }
 }

@@ -26,8 +26,6 @@ use serde::Serialize;
 use thiserror::Error;
 
 pub(crate) use hasher::{Hasher, Hashing};
-#[allow(unused_imports, reason = "for the check of contents")]
-pub(crate) use object::{hash_object, open, read_block};
 pub(crate) use pace::serving;
 
 use crate::catalog::CatalogError;

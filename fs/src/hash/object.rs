@@ -13,23 +13,6 @@ use crate::core::Core;
 use crate::dispatch::OpError;
 use crate::id::ObjectId;
 
-/// What the claimed blocks of an object hold now, whatever its row in `checksum` says; none if the
-/// object was given up. Its layer is not live.
-///
-/// # Errors
-/// When the catalog or the object's file cannot be read.
-#[allow(dead_code, reason = "for the check of contents")]
-pub(crate) fn hash_object(core: &Core, id: ObjectId) -> Result<Option<Checksum>, OpError> {
-    let Some(record) = core.catalog.object(id)? else {
-        return Ok(None);
-    };
-    let mut reading = Reading::open(core, &record)?;
-    while !reading.is_done() {
-        reading.step(u64::MAX)?;
-    }
-    Ok(Some(reading.checksum))
-}
-
 /// An object that is being hashed.
 pub(super) struct Reading {
     object: ObjectId,

@@ -171,6 +171,11 @@ impl Work {
         let Some(record) = still.filter(|one| one.frozen && !one.hashed) else {
             return Ok(Done::default());
         };
+        // Or what it is now would count for what it was.
+        if core.objects.damaged().has(record.id) {
+            self.failed.insert(record.id);
+            return Ok(Done::default());
+        }
         match Reading::open(core, &record) {
             Ok(reading) => self.reading = Some((record.id, reading)),
             Err(OpError::Contents(error)) => return self.leave(core, record.id, &error),
