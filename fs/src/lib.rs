@@ -82,5 +82,6 @@ pub use store::{
     NewFile, ObjectFile, ObjectFiles, OpenError, RescueError, RetentionError, RetentionReport,
     RetentionSetting, RetiredSnapshot, RollbackError, RollbackReport, SETTINGS, Setting,
     SettingError, SettingInfo, SnapshotCursor, SnapshotEdit, SnapshotError, SnapshotFilter,
-    SnapshotInfo, SnapshotOptions, Store, StoreInfo, WorkspaceError, WorkspaceInfo, Xattr,
+    SnapshotInfo, SnapshotOptions, SnapshotUsage, Store, StoreInfo, WorkspaceError, WorkspaceInfo,
+    Xattr,
 };

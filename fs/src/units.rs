@@ -13,6 +13,9 @@ pub fn bytes(text: &str) -> Result<u64, String> {
         .unwrap_or(trimmed.len());
     let (number, unit) = trimmed.split_at(digits);
     let unit = unit.trim_start().to_ascii_lowercase();
+    if !unit.is_ascii() {
+        return Err(refused());
+    }
     let (letter, rest) = unit.split_at(usize::from(!unit.is_empty() && unit != "b"));
     let power = match letter {
         "" => 0,
@@ -122,6 +125,8 @@ mod tests {
             "1bb",
             ".5G",
             "0x10",
+            "5µ",
+            "5 MÜ",
             "1.0000000001G",
             "9999999999999999999999",
             "99999999999999999999999999999999999999999E",

@@ -5,10 +5,11 @@ mod common;
 use std::sync::Arc;
 
 use floe_fs::attr::FileKind;
-use floe_fs::dispatch::{Dispatch, Errno, Fallocate, OpError, SetAttr, Write};
+use floe_fs::dispatch::{Dispatch, Errno, Fallocate, OpError, RenameFlags, SetAttr, Write};
 use floe_fs::id::Ino;
 use floe_fs::{
-    ForkSource, LandOptions, Quota, SnapshotError, SnapshotOptions, Store, View, WorkspaceInfo,
+    BaseDir, ForkSource, LandOptions, Quota, SnapshotError, SnapshotOptions, Store, View,
+    WorkspaceInfo,
 };
 
 use common::{ROOT_USER, make, name, new_store, node, read, write};
@@ -341,5 +342,138 @@ fn writers_at_the_same_time_do_not_pass_the_quota_together() {
     // To the last piece, but for what was refused while others had it reserved.
     assert!((60..=64).contains(&granted), "{granted}");
     assert!(case.info().bytes <= 1 << 20);
+    case.check();
+}
+
+#[test]
+fn what_is_reserved_counts_whatever_the_file_was_and_can_be_written_then() {
+    let case = Case::new(Some(256 * KIB), None);
+    // One of a few bytes, one that nothing was written to, and a large one.
+    for (file, contents) in [("few", 10), ("none", 0), ("many", 20 << 10)] {
+        let ino = case.file(file);
+        case.try_write(ino, 0, &vec![1; contents]).unwrap();
+        let reserve = |end| {
+            case.view
+                .fallocate(ROOT_USER, ino, Fallocate::Allocate, 0, end)
+        };
+        refused(reserve(1 << 30), libc::EDQUOT);
+        reserve(200 * KIB).unwrap();
+        assert!(
+            case.info().bytes >= 200 * KIB,
+            "{file}: {}",
+            case.info().bytes
+        );
+        // There is room for it by now, all of it.
+        for block in 0..50 {
+            let written = case.try_write(ino, block * 4096, &[2; 4096]);
+            written.unwrap_or_else(|error| panic!("{file}, {block}: {error}"));
+        }
+        refused(case.try_write(ino, 260 * KIB, &[3; 64 << 10]), libc::EDQUOT);
+        assert_eq!(read(&case.view, ino).len(), 200 << 10);
+        case.view.unlink(Ino::ROOT, file.as_bytes()).unwrap();
+        case.view.forget(ino, 1);
+    }
+    case.check();
+}
+
+#[test]
+fn a_removed_file_that_is_open_during_a_landing_goes_once_it_is_closed() {
+    let case = Case::new(Some(300 * KIB), None);
+    let source = ForkSource::Workspace("w".to_owned());
+    let ino = case.file("temporary");
+    write(&case.view, ino, 0, &[1; 200 << 10]);
+    case.store.fork(&source, &[name("fork")]).unwrap();
+    case.view.unlink(Ino::ROOT, b"temporary").unwrap();
+    let fork = case.store.open_live("fork").unwrap();
+    make(&fork, Ino::ROOT, "new", FileKind::File);
+    case.store
+        .land("fork", Some("w"), &LandOptions::default())
+        .unwrap();
+    let other = case.file("other");
+    refused(case.try_write(other, 0, &[1; 200 << 10]), libc::EDQUOT);
+    case.view.forget(ino, 1);
+    write(&case.view, other, 0, &[1; 200 << 10]);
+    case.store.check().unwrap();
+    assert!(matches!(case.view.getattr(ino), Err(OpError::Stale(_))));
+    case.check();
+}
+
+#[test]
+fn what_a_file_of_the_host_has_grown_by_counts() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path().join("dir");
+    std::fs::create_dir(&dir).unwrap();
+    std::fs::write(dir.join("log"), vec![1; 64 << 10]).unwrap();
+    let store = new_store(&scratch.path().join("s"));
+    let from = BaseDir {
+        dir,
+        at: "/".into(),
+    };
+    store
+        .create_workspace_from(&name("w"), &[from], "")
+        .unwrap();
+    let quota = Quota {
+        bytes: Some(128 * KIB),
+        inodes: Some(2),
+    };
+    store.set_quota("w", quota).unwrap();
+    let view = store.open_live("w").unwrap();
+    let ino = view.lookup(Ino::ROOT, b"log").unwrap().unwrap().ino;
+    // Over what is there already.
+    write(&view, ino, 0, &[2; 64 << 10]);
+    assert_eq!(store.workspace("w").unwrap().bytes, 0);
+    let mut size = 64 * KIB;
+    let grow = |size: u64| {
+        let write = Write {
+            offset: size,
+            data: &[3; 16 << 10],
+            append: false,
+            kill_set_id: false,
+        };
+        view.write(ino, write)
+    };
+    while size < 192 * KIB {
+        grow(size).unwrap();
+        size += 16 * KIB;
+    }
+    refused(grow(size), libc::EDQUOT);
+    assert_eq!(store.workspace("w").unwrap().bytes, 128 * KIB);
+    let cut = SetAttr {
+        size: Some(1000),
+        ..SetAttr::default()
+    };
+    view.setattr(ROOT_USER, ino, cut).unwrap();
+    assert_eq!(store.workspace("w").unwrap().bytes, 0);
+    grow(1000).unwrap();
+    make(&view, Ino::ROOT, "one", FileKind::File);
+    make(&view, Ino::ROOT, "two", FileKind::File);
+    let third = view.make(ROOT_USER, Ino::ROOT, b"three", node(FileKind::File));
+    refused(third, libc::EDQUOT);
+    view.unlink(Ino::ROOT, b"log").unwrap();
+    let report = store.check().unwrap();
+    assert!(report.is_clean(), "{:?}", report.problems);
+}
+
+#[test]
+fn a_whiteout_is_an_inode_and_attributes_have_a_limit() {
+    let case = Case::new(None, Some(2));
+    let ino = case.file("f");
+    let whiteout = RenameFlags {
+        whiteout: true,
+        ..RenameFlags::default()
+    };
+    let (from, to) = ((Ino::ROOT, &b"f"[..]), (Ino::ROOT, &b"g"[..]));
+    refused(case.view.rename(from, to, whiteout), libc::EDQUOT);
+    case.view.rename(from, to, RenameFlags::default()).unwrap();
+    let set = |number: usize| {
+        let name = format!("user.{number}");
+        let mode = floe_fs::dispatch::XattrMode::Set;
+        case.view
+            .setxattr(ROOT_USER, ino, name.as_bytes(), &[1; 65_536], mode)
+    };
+    let refused_at = (0..100).find(|&number| set(number).is_err());
+    assert_eq!(refused_at, Some(3));
+    // One that is there can be replaced.
+    set(0).unwrap();
     case.check();
 }

@@ -93,31 +93,9 @@ pub(super) fn apply(connection: &Connection, row: &Row) -> rusqlite::Result<usiz
 }
 
 impl Catalog {
-    /// Every layer with what it is, parents before children.
+    /// As [`Queries::families`].
     pub(crate) fn families(&self) -> Result<Vec<FamilyRecord>, CatalogError> {
-        let sql = "SELECT l.id, l.parent, l.state, b.layer IS NOT NULL FROM layer l \
-                   LEFT JOIN base b ON b.layer = l.id ORDER BY l.id";
-        let during = "reading layers";
-        self.collect(during, sql, [], |row| {
-            let parent: Option<i64> = row.get(1).map_err(CatalogError::during(during))?;
-            let base: bool = row.get(3).map_err(CatalogError::during(during))?;
-            let state: u8 = row.get(2).map_err(CatalogError::during(during))?;
-            Ok(FamilyRecord {
-                id: LayerId(unsigned(row, 0)?),
-                parent: parent.map(|id| LayerId(id.unsigned_abs())),
-                what: match state {
-                    DOOMED => LayerRow::Doomed,
-                    LIVE => LayerRow::Live,
-                    FROZEN | LEFT if base => LayerRow::Base,
-                    LEFT => LayerRow::Left,
-                    FROZEN => LayerRow::Frozen,
-                    state => {
-                        let what = format!("layer.state is {state}");
-                        return Err(CatalogError::Damaged { what });
-                    }
-                },
-            })
-        })
+        Queries(&self.reader()).families()
     }
 
     /// The workspaces and snapshots whose layers stand on others, by layer. Looks at all layers.
@@ -187,10 +165,45 @@ impl Catalog {
 }
 
 impl Queries<'_> {
+    /// Every layer with what it is, parents before children.
+    pub(crate) fn families(&self) -> Result<Vec<FamilyRecord>, CatalogError> {
+        let sql = "SELECT l.id, l.parent, l.state, b.layer IS NOT NULL FROM layer l \
+                   LEFT JOIN base b ON b.layer = l.id ORDER BY l.id";
+        let during = "reading layers";
+        self.rows(during, sql, [], |row| {
+            let parent: Option<i64> = row.get(1).map_err(CatalogError::during(during))?;
+            let base: bool = row.get(3).map_err(CatalogError::during(during))?;
+            let state: u8 = row.get(2).map_err(CatalogError::during(during))?;
+            Ok(FamilyRecord {
+                id: LayerId(unsigned(row, 0)?),
+                parent: parent.map(|id| LayerId(id.unsigned_abs())),
+                what: match state {
+                    DOOMED => LayerRow::Doomed,
+                    LIVE => LayerRow::Live,
+                    FROZEN | LEFT if base => LayerRow::Base,
+                    LEFT => LayerRow::Left,
+                    FROZEN => LayerRow::Frozen,
+                    state => {
+                        let what = format!("layer.state is {state}");
+                        return Err(CatalogError::Damaged { what });
+                    }
+                },
+            })
+        })
+    }
+
+    /// Objects that were given up and may have a file still.
+    pub(crate) fn doomed(&self) -> Result<Vec<ObjectId>, CatalogError> {
+        let sql = "SELECT id FROM doomed_object WHERE id NOT IN (SELECT id FROM object)";
+        self.rows("reading objects", sql, [], |row| {
+            Ok(ObjectId(unsigned(row, 0)?))
+        })
+    }
+
     /// Every layer with whose it is.
     pub(crate) fn layer_owners(&self) -> Result<Vec<LayerOwner>, CatalogError> {
         let during = "reading layers";
-        let sql = "SELECT l.id, l.workspace, w.id IS NOT NULL OR s.id IS NOT NULL \
+        let sql = "SELECT l.id, l.workspace, w.id IS NOT NULL OR s.id IS NOT NULL, l.bytes \
                    FROM layer l LEFT JOIN workspace w ON w.layer = l.id AND w.id = l.workspace \
                    LEFT JOIN snapshot s ON s.workspace = l.workspace AND s.layer = l.id \
                    ORDER BY l.id";
@@ -200,6 +213,7 @@ impl Queries<'_> {
                 id: LayerId(unsigned(row, 0)?),
                 workspace: workspace.map(|id| WorkspaceId(id.unsigned_abs())),
                 is_view: row.get(2).map_err(CatalogError::during(during))?,
+                bytes: row.get(3).map_err(CatalogError::during(during))?,
             })
         })
     }

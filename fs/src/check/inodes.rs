@@ -1,7 +1,7 @@
 //! Inodes and what belongs to them, one inode number at a time: every layer in which something
 //! about it changes is looked at once, with what the layers above say.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::contents::Contents;
 use super::directories::Directories;
@@ -46,6 +46,8 @@ pub(super) struct Inodes<'a> {
     open: &'a HashSet<LayerId>,
     /// Bases over directories of the host.
     bases: HashSet<i64>,
+    /// Of the inode at hand: blocks that it had where it began on the host, by base.
+    began: HashMap<i64, i64>,
     /// Bytes and inodes that each layer has more than its parent.
     usage: Vec<(i64, i64)>,
     /// Bases that have a root directory.
@@ -71,6 +73,7 @@ impl<'a> Inodes<'a> {
             next_ino,
             open,
             bases,
+            began: HashMap::new(),
             usage: vec![(0, 0); layers.all.len()],
             rooted: HashSet::new(),
             objects,
@@ -81,6 +84,11 @@ impl<'a> Inodes<'a> {
     /// Everything about one inode number.
     pub(super) fn visit(&mut self, rows: &InodeRows) {
         self.nameless(rows.ino);
+        let first = rows
+            .inodes
+            .iter()
+            .filter(|row| row.layer == row.born && self.bases.contains(&row.born));
+        self.began = first.map(|row| (row.born, row.blocks)).collect();
         if !rows.inodes.is_empty() && rows.ino >= self.next_ino && rows.ino != ROOT {
             self.report.found(Problem::NumberAhead {
                 what: "inode number",
@@ -214,10 +222,15 @@ impl<'a> Inodes<'a> {
         let (in_layer, this) = (layer.id, ino(number));
         let effect = &now.effect;
         let usage = |inode: &Option<InodeVersion>| {
-            // What began on the host does not count.
-            let counts = |inode: &&InodeVersion| !self.bases.contains(&inode.born);
-            usage(inode.as_ref().filter(counts))
+            let inode = inode.as_ref()?;
+            // Of what began on the host only what it has grown by counts.
+            let began = self.bases.contains(&inode.born).then(|| {
+                let began = self.began.get(&inode.born);
+                began.copied().unwrap_or(0)
+            });
+            Some(usage(inode, began))
         };
+        let usage = |inode| usage(inode).unwrap_or((0, 0));
         let (old, new) = (usage(&above.inode), usage(&now.inode));
         let at = self.layers.walk()[layer.enter as usize];
         self.usage[at].0 += new.0 - old.0;
@@ -346,10 +359,11 @@ impl<'a> Inodes<'a> {
 }
 
 /// What an inode counts for in a layer's totals: bytes and inodes. One without a name counts for
-/// nothing.
-fn usage(inode: Option<&InodeVersion>) -> (i64, i64) {
-    match inode {
-        Some(inode) if inode.nlink > 0 => (inode.blocks.saturating_mul(512), 1),
-        _ => (0, 0),
+/// nothing. `began`: blocks that it had on the host, if it began there.
+fn usage(inode: &InodeVersion, began: Option<i64>) -> (i64, i64) {
+    if inode.nlink == 0 {
+        return (0, 0);
     }
+    let blocks = inode.blocks.saturating_sub(began.unwrap_or(0)).max(0);
+    (blocks.saturating_mul(512), i64::from(began.is_none()))
 }

@@ -81,7 +81,7 @@ impl View {
         };
         let committed = result.and_then(|()| {
             change.push(mutation.put(ino, row));
-            mutation.count(ino, &mut change, Some(&state.row), &row);
+            mutation.count(ino, &mut change, Some(&state.row), &row)?;
             mutation.apply(&change)
         });
         mutation.settle(&node, &mut state, &change, committed)?;

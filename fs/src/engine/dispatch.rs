@@ -85,7 +85,7 @@ impl Dispatch for View {
         to: (Ino, &[u8]),
         flags: RenameFlags,
     ) -> Result<(), OpError> {
-        self.do_rename(from, to, flags)
+        self.with_room(|| self.do_rename(from, to, flags))
     }
 
     fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Entry, OpError> {

@@ -152,7 +152,7 @@ impl View {
             mutation.kill_set_id(&node, &mut state, &mut row, &mut change)?;
         }
         let new_size = row.attr.size.max(end);
-        mutation.room_to_write(&state, &row, offset..end)?;
+        mutation.room_to_write(ino, &state, &row, offset..end)?;
         let written = match &state.contents {
             Some(Contents::Extents(_)) | None => {
                 mutation.extents(&node, &mut state, &mut row, &mut change, |io| {
@@ -175,7 +175,7 @@ impl View {
         let committed = written.and_then(|()| {
             row.attr.size = new_size;
             change.push(mutation.put(ino, row));
-            mutation.count(ino, &mut change, Some(&state.row), &row);
+            mutation.count(ino, &mut change, Some(&state.row), &row)?;
             mutation.apply(&change)
         });
         mutation.settle(&node, &mut state, &change, committed)?;
@@ -220,8 +220,13 @@ impl View {
                 mutation.zero(&node, &mut state, &mut row, zeroed.clone(), &mut change)?;
             }
             let reserves = matches!(mode, Fallocate::Allocate | Fallocate::AllocateKeepSize);
-            if reserves && matches!(state.contents, Some(Contents::Extents(_))) {
-                mutation.room_to_write(&state, &row, offset..end)?;
+            let is_object = matches!(state.contents, Some(Contents::Extents(_)));
+            let becomes_one = mode == Fallocate::Allocate && size.max(end) > INLINE_MAX;
+            if reserves && (is_object || becomes_one) {
+                mutation.room_to_write(ino, &state, &row, offset..end)?;
+            }
+            if becomes_one && matches!(state.contents, Some(Contents::Empty)) {
+                mutation.promote(&node, &mut state, &mut row, &mut change)?;
             }
             if grows {
                 mutation.resize(&node, &mut state, &mut row, end, &mut change)?;
@@ -233,7 +238,7 @@ impl View {
                 })?;
             }
             change.push(mutation.put(ino, row));
-            mutation.count(ino, &mut change, Some(&state.row), &row);
+            mutation.count(ino, &mut change, Some(&state.row), &row)?;
             mutation.apply(&change)
         };
         let committed = steps();
@@ -430,11 +435,11 @@ impl Mutation<'_> {
             // All zeros so far, and still: nothing has to be stored.
             Some(Contents::Empty) => {}
             _ if size <= INLINE_MAX => {
-                self.room_to_write(state, row, old.min(size)..size)?;
+                self.room_to_write(node.ino, state, row, old.min(size)..size)?;
                 self.edit_inline(node, state, row, size, change, |_| {})?;
             }
             _ => {
-                self.room_to_write(state, row, old..INLINE_MAX + 1)?;
+                self.room_to_write(node.ino, state, row, old..INLINE_MAX + 1)?;
                 self.promote(node, state, row, change)?;
                 self.extents(node, state, row, change, |io| io.grow(size))?;
             }
@@ -484,7 +489,7 @@ impl Mutation<'_> {
         if row.attr.blocks != state.row.attr.blocks {
             // What the disk gave back is known only now.
             let mut change = Change::from(self.put(node.ino, row));
-            self.count(node.ino, &mut change, Some(&state.row), &row);
+            self.count(node.ino, &mut change, Some(&state.row), &row)?;
             self.apply(&change)?;
             self.wrote(state, row);
         }

@@ -267,6 +267,8 @@ impl Mutation<'_> {
         fault::point("apply");
         self.view.core.catalog.apply(change)?;
         self.view.usage.follow(change, self.layer);
+        // It counts now, and once.
+        self.view.usage.release(self.reserved.take());
         self.view.usage.note_unnamed(self.unnamed.take());
         fault::point("done");
         Ok(())
@@ -292,19 +294,28 @@ impl Mutation<'_> {
     }
 
     /// Adds the row for what a new version of an inode does to the layer's totals. They count what
-    /// has a name: a removed file that is still open here is not in a fork either.
-    /// What began on the host does not count: nobody knows how much of it there is.
-    fn count(&self, ino: Ino, change: &mut Change, old: Option<&InodeRow>, new: &InodeRow) {
-        if !self.counts(new) {
-            return;
-        }
-        let usage = |row: Option<&InodeRow>| {
-            let row = row.filter(|row| row.attr.nlink > 0);
-            row.map_or((0, 0), weight)
+    /// has a name: a removed file that is still open here is not in a fork either. Of what began on the
+    /// host only what it has grown by counts.
+    fn count(
+        &self,
+        ino: Ino,
+        change: &mut Change,
+        old: Option<&InodeRow>,
+        new: &InodeRow,
+    ) -> Result<(), OpError> {
+        let named = |row: &InodeRow| row.attr.nlink > 0;
+        let same = |old: &InodeRow| {
+            (old.attr.blocks, named(old)) == (new.attr.blocks, named(new)) && named(new)
         };
-        if new.attr.nlink == 0 || old.is_some_and(|old| old.attr.nlink == 0) {
-            let weight = (new.attr.nlink == 0).then(|| weight(new));
-            self.unnamed.borrow_mut().push((ino, weight));
+        if old.is_some_and(same) {
+            return Ok(());
+        }
+        let began = self.began(ino, new)?;
+        let weight = |row: &InodeRow| weight(row, began, self.is_of_host(row));
+        let usage = |row: Option<&InodeRow>| row.filter(|row| named(row)).map_or((0, 0), weight);
+        if !named(new) || old.is_some_and(|old| !named(old)) {
+            let unnamed = (!named(new)).then(|| weight(new));
+            self.unnamed.borrow_mut().push((ino, unnamed));
         }
         let (old, new) = (usage(old), usage(Some(new)));
         if old != new {
@@ -314,11 +325,21 @@ impl Mutation<'_> {
                 inodes: new.1 - old.1,
             });
         }
+        Ok(())
     }
 
-    /// Whether an inode counts for what the workspace holds.
-    fn counts(&self, row: &InodeRow) -> bool {
-        self.epoch.host_base != Some(row.born)
+    /// Whether an inode began in a directory of the host.
+    fn is_of_host(&self, row: &InodeRow) -> bool {
+        self.epoch.host_base == Some(row.born)
+    }
+
+    /// Blocks that an inode had when it began, if that was on the host.
+    fn began(&self, ino: Ino, row: &InodeRow) -> Result<u64, OpError> {
+        if !self.is_of_host(row) {
+            return Ok(0);
+        }
+        let began = self.view.core.catalog.inode_at(ino, row.born)?;
+        Ok(began.map_or(0, |row| row.attr.blocks))
     }
 
     /// After a commit: the node's version is the live layer's.
@@ -328,10 +349,10 @@ impl Mutation<'_> {
     }
 }
 
-/// What an inode counts for: bytes and inodes.
-fn weight(row: &InodeRow) -> (i64, i64) {
-    let blocks = i64::try_from(row.attr.blocks).unwrap_or(i64::MAX);
-    (blocks.saturating_mul(512), 1)
+/// What an inode counts for: bytes and inodes. `began`: blocks that it had on the host.
+pub(crate) fn weight(row: &InodeRow, began: u64, of_host: bool) -> (i64, i64) {
+    let blocks = i64::try_from(row.attr.blocks.saturating_sub(began)).unwrap_or(i64::MAX);
+    (blocks.saturating_mul(512), i64::from(!of_host))
 }
 
 /// Checks a name that a client or guest sent.

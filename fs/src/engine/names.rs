@@ -288,7 +288,7 @@ impl View {
         let mut change = Change::new();
         let child_row = mutation.unlinked(&node, &mut child)?;
         change.push(mutation.put(entry.ino, child_row));
-        mutation.count(entry.ino, &mut change, Some(&child.row), &child_row);
+        mutation.count(entry.ino, &mut change, Some(&child.row), &child_row)?;
         let gone = mutation.remove_entry(parent.ino, &name, slot, &mut change);
         let row = mutation.touched(&state, false, directory);
         change.push(mutation.put(parent.ino, row));
@@ -459,7 +459,7 @@ impl Mutation<'_> {
                 value: Some(value.clone()),
             });
         }
-        self.count(ino, change, None, &row);
+        self.count(ino, change, None, &row)?;
         let node = Node::new(ino, row, self.layer);
         {
             let mut fresh = node.state.write();

@@ -2,7 +2,8 @@
 //!
 //! What counts is what is visible in the live layer, as `layer.bytes` and `layer.inodes` say
 //! (docs/format.md): data that a workspace shares with its snapshots or with forks counts once in each that
-//! shows it, whoever stores it. A file counts by the blocks that it takes. One that was removed counts as
+//! shows it, whoever stores it. A file counts by the blocks that it takes; one that began in a directory of the
+//! host by those beyond what it had there. One that was removed counts as
 //! long as somebody has it open, which no total says.
 //!
 //! Invariant: `bytes` and `inodes` are what the catalog says; what mutations under way may add to it is
@@ -16,8 +17,11 @@ use std::time::Duration;
 
 use super::node::{Contents, NodeState};
 use super::{Mutation, View};
-use crate::change::{Change, InodeRow, Row};
-use crate::contents::{BLOCK, ContentsError, INLINE_MAX, Source};
+use crate::catalog::ExtentRow;
+use crate::change::{BLOCK_END, Change, InodeRow, Row};
+use crate::contents::{
+    BLOCK, ContentsError, ExtentMap, FileIo, INLINE_MAX, Source, WHOLE_COPY_MAX,
+};
 use crate::dispatch::OpError;
 use crate::id::{Ino, LayerId};
 use crate::lock::{Mutex, rank};
@@ -64,16 +68,18 @@ impl Account {
         Some(self.limit.load(Ordering::Relaxed)).filter(|&limit| limit != u64::MAX)
     }
 
-    /// Says whether that much more fits; what does is pending then.
+    /// Says whether that much more fits; what does is pending then. What does not leaves no trace, or it
+    /// would be in the way of what fits.
     fn reserve(&self, more: u64) -> bool {
-        let pending = self.pending.fetch_add(more, Ordering::Relaxed);
-        let fits = self
-            .limit()
-            .is_none_or(|limit| self.used().saturating_add(pending).saturating_add(more) <= limit);
-        if !fits {
-            self.release(more);
-        }
-        fits
+        let limit = self.limit();
+        let fits = |pending: u64| {
+            let sum = pending.checked_add(more)?;
+            let all = self.used().saturating_add(sum);
+            limit.is_none_or(|limit| all <= limit).then_some(sum)
+        };
+        self.pending
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits)
+            .is_ok()
     }
 
     fn release(&self, reserved: u64) {
@@ -171,9 +177,25 @@ impl Usage {
         self.note_unnamed(vec![(ino, None)]);
     }
 
-    /// Whether something counts that may go by itself.
+    /// Whether something counts that may go by itself: a removed file that is just about to be closed,
+    /// what others have reserved and do not need.
     fn may_shrink(&self) -> bool {
-        self.bytes.unnamed() > 0 || self.inodes.unnamed() > 0
+        let may = |account: &Account| {
+            account.unnamed() > 0 || account.pending.load(Ordering::Relaxed) > 0
+        };
+        may(&self.bytes) || may(&self.inodes)
+    }
+
+    /// Whether an inode counts though it has no name.
+    pub(super) fn is_unnamed(&self, ino: Ino) -> bool {
+        self.unnamed.lock().contains_key(&ino)
+    }
+
+    /// What the catalog should say of the layer's totals.
+    #[cfg(debug_assertions)]
+    pub(super) fn totals(&self) -> (i64, i64) {
+        let used = |account: &Account| account.used.load(Ordering::Relaxed);
+        (used(&self.bytes), used(&self.inodes))
     }
 
     /// Limit and use of bytes, where there is a limit.
@@ -224,7 +246,9 @@ impl View {
             // Asked before: it may have gone by the time of the refusal.
             let may_shrink = self.usage.may_shrink();
             match act() {
-                Err(OpError::Quota { .. }) if may_shrink => thread::sleep(PAUSE),
+                Err(OpError::Quota { .. }) if may_shrink || self.usage.may_shrink() => {
+                    thread::sleep(PAUSE)
+                }
                 done => return done,
             }
         }
@@ -264,26 +288,34 @@ impl Mutation<'_> {
     /// [`OpError::NoSpace`], [`OpError::Quota`]; or what is there cannot be looked at.
     pub(super) fn room_to_write(
         &self,
+        ino: Ino,
         state: &NodeState,
         row: &InodeRow,
         part: Range<u64>,
     ) -> Result<(), OpError> {
         let most = whole_pages(&part);
         let most = most.end.saturating_sub(most.start);
-        let counts = self.counts(row);
         match &state.contents {
             Some(Contents::Extents(map)) => {
-                let refused = match self.room(most, most, 0, counts) {
+                // Blocks, or a file, of an older layer are copied first.
+                let copied = match map.single_object() {
+                    Some((layer, _)) if layer == self.layer => 0,
+                    _ => WHOLE_COPY_MAX,
+                };
+                let refused = match self.room(most.saturating_add(copied), most, 0, true) {
                     Err(refused @ (OpError::NoSpace { .. } | OpError::Quota { .. })) => refused,
                     done => return done,
                 };
                 // What is there already takes no more room.
                 let objects = &self.view.core.objects;
-                let growth = growth(&Source { objects, map }, self.layer, &part)?;
-                if growth == (most, most) {
+                let (disk, seen) = growth(&Source { objects, map }, self.layer, &part)?;
+                let reserved = self.reserved_blocks(map)?;
+                let credit = reserved.saturating_add(self.host_credit(ino, row)?);
+                let growth = (disk.saturating_sub(reserved), seen.saturating_sub(credit));
+                if growth == (most.saturating_add(copied), most) {
                     return Err(refused);
                 }
-                self.room(growth.0, growth.1, 0, counts)
+                self.room(growth.0, growth.1, 0, true)
             }
             small => {
                 let there = match small {
@@ -298,9 +330,41 @@ impl Mutation<'_> {
                     _ => most.saturating_add(there.next_multiple_of(PAGE)),
                 };
                 let more = new.saturating_sub(old);
-                self.room(more, more, 0, counts)
+                self.room(more, more, 0, true)
             }
         }
+    }
+
+    /// Bytes that the live layer's object has on the disk and that no data was written to yet.
+    fn reserved_blocks(&self, map: &ExtentMap) -> Result<u64, OpError> {
+        let objects = &self.view.core.objects;
+        let Some(own) = map.object_of(self.layer) else {
+            return Ok(0);
+        };
+        let blocks = FileIo::blocks_of(objects, own)?.saturating_mul(512);
+        let file = objects.write(own)?;
+        let len = file
+            .metadata()
+            .map_err(ContentsError::object("look at", own))?;
+        let mut whole = ExtentMap::default();
+        whole.fill(ExtentRow {
+            layer: self.layer,
+            start: 0,
+            end: BLOCK_END,
+            object: Some(own),
+        });
+        let source = Source {
+            objects,
+            map: &whole,
+        };
+        Ok(blocks.saturating_sub(data_in(&source, 0..len.len())?))
+    }
+
+    /// Of an inode that began on the host only what it has grown by counts: how many bytes are left until
+    /// it does.
+    fn host_credit(&self, ino: Ino, row: &InodeRow) -> Result<u64, OpError> {
+        let began = self.began(ino, row)?;
+        Ok(began.saturating_sub(row.attr.blocks).saturating_mul(512))
     }
 }
 

@@ -7,6 +7,8 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+#[cfg(debug_assertions)]
+use super::ViewTarget;
 use super::node::Node;
 use super::{Mutation, View};
 use crate::catalog::CatalogError;
@@ -23,9 +25,12 @@ impl View {
         if !self.kernel.forget(ino, count) || self.is_frozen() {
             return;
         }
-        // Unlinked nodes are never dropped from the cache, so looking there is enough.
+        // Unlinked nodes are never dropped from the cache, but a landing begins another.
         if let Ok(node) = self.epoch().nodes.get(ino) {
             self.reap_later(&node);
+        } else if self.usage.is_unnamed(ino) {
+            self.usage.forget(ino);
+            self.reap_again(ino);
         }
     }
 
@@ -62,6 +67,11 @@ impl View {
             self.layer()
         };
         drop(self.kernel.clear());
+        #[cfg(debug_assertions)]
+        if let ViewTarget::Live(_) = &self.target {
+            let (counted, totals) = (self.usage.totals(), self.core.catalog.totals(layer)?);
+            assert_eq!(counted, totals, "what {layer} holds was counted wrongly");
+        }
         reap_unlinked(&self.core, layer)
     }
 
@@ -77,7 +87,7 @@ impl View {
         let inos: BTreeSet<Ino> = inos.iter().copied().collect();
         let nodes: Vec<_> = inos
             .iter()
-            .filter_map(|&ino| mutation.epoch.nodes.get(ino).ok())
+            .filter_map(|&ino| mutation.node(ino).ok())
             .collect();
         let mut change = Change::new();
         let mut locked = Vec::new();

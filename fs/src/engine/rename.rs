@@ -172,7 +172,7 @@ impl Mutation<'_> {
             }
             let row = self.unlinked(node, state)?;
             change.push(self.put(target.ino, row));
-            self.count(target.ino, &mut change, Some(&state.row), &row);
+            self.count(target.ino, &mut change, Some(&state.row), &row)?;
             victim_row = Some(row);
         }
 
@@ -205,6 +205,7 @@ impl Mutation<'_> {
         let mut left = None;
         let old_slot = if whiteout {
             let shadows = from.slot.shadowed_by_new(self.layer);
+            self.room(0, 0, 1, true)?;
             let node = NewNode {
                 kind: FileKind::CharDevice,
                 perm: 0,

@@ -12,6 +12,9 @@ use crate::id::Ino;
 /// Largest value (`XATTR_SIZE_MAX`) and list of names (`XATTR_LIST_MAX`) in bytes.
 const VALUE_MAX: usize = 65_536;
 const LIST_MAX: usize = 65_536;
+/// Names and values of an inode together. They are rows of the catalog, which no quota counts, and are
+/// loaded together.
+const ALL_MAX: usize = 2 * (VALUE_MAX + LIST_MAX);
 
 impl View {
     fn load_xattrs(
@@ -89,14 +92,19 @@ impl View {
         self.load_xattrs(&mutation.epoch, &node, &mut state)?;
         let xattrs = state.xattrs.iter().flatten();
         let (mut exists, mut list) = (false, name.len() + 1);
-        for (other, _) in xattrs {
+        let mut all = name.len() + value.len();
+        for (other, value) in xattrs {
             exists |= *other == name;
             list += other.len() + 1;
+            if *other != name {
+                all += other.len() + value.len();
+            }
         }
         match mode {
             XattrMode::Create if exists => return Err(OpError::XattrExists(ino)),
             XattrMode::Replace if !exists => return Err(OpError::NoXattr(ino)),
             _ if !exists && list > LIST_MAX => return Err(OpError::XattrNoSpace(ino)),
+            _ if all > ALL_MAX => return Err(OpError::XattrNoSpace(ino)),
             _ => {}
         }
         mutation.room(value.len() as u64, 0, 0, false)?;

@@ -10,9 +10,10 @@ use super::plan::{Bytes, Plan, Step};
 use crate::attr::Timestamp;
 use crate::catalog::{CatalogError, Queries};
 use crate::change::{BLOCK_END, Change, ContentKind, EntryRow, InodeRow, Name, Row};
-use crate::contents::{INLINE_MAX, Objects};
+use crate::contents::{BLOCK, INLINE_MAX, Objects};
 use crate::core::Core;
 use crate::diff::contents::Contents;
+use crate::engine::weight;
 use crate::id::{Ino, LayerId, ObjectId};
 use crate::layers::Lineage;
 
@@ -92,8 +93,8 @@ pub(crate) fn rows(
         rows: BTreeMap::new(),
         before: HashMap::new(),
     };
-    match writer.all(plan) {
-        Ok(()) => Ok(writer.finish()),
+    match writer.all(plan).and_then(|()| writer.finish()) {
+        Ok(landed) => Ok(landed),
         Err(error) => {
             give_up(core, &writer.objects);
             Err(error)
@@ -282,6 +283,9 @@ impl Writer<'_> {
         if !contents.has_data(objects, runs)? {
             return Ok(None);
         }
+        let blocks = runs.iter().map(|run| run.end.saturating_sub(run.start));
+        let bytes = blocks.sum::<u64>().saturating_mul(BLOCK);
+        self.core.room.take(bytes.min(contents.size()))?;
         let id = self.core.numbers.object()?;
         let file = objects.create(id)?;
         self.objects.push((ino, id));
@@ -348,19 +352,24 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn finish(mut self) -> Landed {
+    fn finish(&mut self) -> Result<Landed, LandError> {
         let (mut bytes, mut inodes) = (0_i64, 0_i64);
         let mut touched = Vec::with_capacity(self.rows.len());
         for (ino, row) in std::mem::take(&mut self.rows) {
             touched.push(ino);
             let old = self.before.get(&ino).copied().flatten();
             for (row, sign) in [(old, -1), (row, 1)] {
-                // What began on the host does not count.
-                if let Some(row) = row.filter(|row| !self.core.bases.contains(row.born)) {
-                    let blocks = i64::try_from(row.attr.blocks).unwrap_or(i64::MAX);
-                    bytes = bytes.saturating_add(sign * blocks.saturating_mul(512));
-                    inodes += sign;
-                }
+                let Some(row) = row else { continue };
+                // Of what began on the host only what it has grown by counts.
+                let of_host = self.core.bases.contains(row.born);
+                let began = match of_host {
+                    true => self.queries.inode_at(ino, row.born)?,
+                    false => None,
+                };
+                let began = began.map_or(0, |row| row.attr.blocks);
+                let weight = weight(&row, began, of_host);
+                bytes = bytes.saturating_add(sign * weight.0);
+                inodes += sign * weight.1;
             }
             self.change.push(Row::PutInode {
                 ino,
@@ -373,12 +382,12 @@ impl Writer<'_> {
             bytes,
             inodes,
         });
-        Landed {
+        Ok(Landed {
             layer: self.layer,
-            change: self.change,
+            change: std::mem::take(&mut self.change),
             touched,
-            objects: self.objects,
-        }
+            objects: std::mem::take(&mut self.objects),
+        })
     }
 }
 

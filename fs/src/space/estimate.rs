@@ -7,7 +7,7 @@ use super::collector::{CollectError, Steps, also_used};
 use super::prune::prune;
 use super::remains::Remains;
 use super::shape::Shape;
-use crate::catalog::LayerRow;
+use crate::catalog::{FamilyRecord, LayerRow};
 use crate::change::Change;
 use crate::core::Core;
 use crate::id::{Ino, LayerId};
@@ -15,45 +15,62 @@ use crate::id::{Ino, LayerId};
 /// Inodes looked at in one go.
 const BATCH: usize = 256;
 
-/// Bytes of objects that would be freed if these layers were no snapshots any more. A file of which
-/// several layers hide the same blocks may count them more than once.
-pub(crate) fn would_free(core: &Core, left: &HashSet<LayerId>) -> Result<u64, CollectError> {
-    let mut families = core.catalog.families()?;
-    let used = also_used(core, &families, core.uses.all())?;
-    // What goes in any case is not freed by this.
-    let anyway: HashSet<LayerId> = Shape::of(&families, &used)
-        .unreachable
-        .into_iter()
-        .collect();
-    for layer in &mut families {
-        if left.contains(&layer.id) {
-            layer.what = LayerRow::Left;
-        }
+/// The layers as they are, to ask what deleting snapshots would free, again and again.
+pub(crate) struct Estimate {
+    families: Vec<FamilyRecord>,
+    /// What goes in any case.
+    anyway: HashSet<LayerId>,
+}
+
+impl Estimate {
+    /// Looks at the layers.
+    pub(crate) fn new(core: &Core) -> Result<Self, CollectError> {
+        let families = core.catalog.families()?;
+        let used = also_used(core, &families, core.uses.all())?;
+        let anyway = Shape::of(&families, &used).unreachable;
+        Ok(Self {
+            families,
+            anyway: anyway.into_iter().collect(),
+        })
     }
-    let used = also_used(core, &families, core.uses.all())?;
-    let shape = Shape::of(&families, &used);
-    let mut go_on = |_: &_, _| ControlFlow::Continue(());
-    let mut steps = Steps::dry(&mut go_on);
-    for layer in shape.unreachable {
-        if anyway.contains(&layer) {
-            continue;
+
+    /// Bytes of objects that would be freed if these layers were no snapshots any more. A file of which
+    /// several layers hide the same blocks may count them more than once.
+    pub(crate) fn would_free(
+        &self,
+        core: &Core,
+        left: &HashSet<LayerId>,
+    ) -> Result<u64, CollectError> {
+        let mut families = self.families.clone();
+        for layer in &mut families {
+            if left.contains(&layer.id) {
+                layer.what = LayerRow::Left;
+            }
         }
-        whole(core, layer, &mut steps)?;
+        let used = also_used(core, &families, core.uses.all())?;
+        let shape = Shape::of(&families, &used);
+        let mut go_on = |_: &_, _| ControlFlow::Continue(());
+        let mut steps = Steps::dry(&mut go_on);
+        for layer in shape.unreachable {
+            if !self.anyway.contains(&layer) {
+                whole(core, layer, &mut steps)?;
+            }
+        }
+        for chain in &shape.chains {
+            if !chain.links.iter().any(|link| left.contains(link)) {
+                continue;
+            }
+            let links: HashSet<LayerId> = chain.links.iter().copied().collect();
+            for at in (0..chain.links.len()).rev() {
+                let (layer, live) = match at {
+                    0 => (chain.bottom, chain.live),
+                    at => (chain.links[at - 1], false),
+                };
+                prune(core, layer, live, &links, &mut steps)?;
+            }
+        }
+        Ok(steps.report.bytes)
     }
-    for chain in &shape.chains {
-        if !chain.links.iter().any(|link| left.contains(link)) {
-            continue;
-        }
-        let links: HashSet<LayerId> = chain.links.iter().copied().collect();
-        for at in (0..chain.links.len()).rev() {
-            let (layer, live) = match at {
-                0 => (chain.bottom, chain.live),
-                at => (chain.links[at - 1], false),
-            };
-            prune(core, layer, live, &links, &mut steps)?;
-        }
-    }
-    Ok(steps.report.bytes)
 }
 
 /// Everything that a layer has.

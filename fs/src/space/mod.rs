@@ -26,7 +26,7 @@ mod usage;
 mod uses;
 
 pub(crate) use collector::{Collecting, Collector, Signal, also_used, collect};
-pub(crate) use estimate::would_free;
+pub(crate) use estimate::Estimate;
 pub(crate) use room::Room;
 pub(crate) use uses::{Use, Uses};
 

@@ -88,10 +88,12 @@ impl Room {
             UNSET => default_min_free(disk.f_blocks.saturating_mul(disk.f_frsize)),
             set => set,
         };
-        Ok(Left {
-            free: disk.f_bavail.saturating_mul(disk.f_frsize),
-            min_free,
-        })
+        let free = match disk.f_blocks {
+            // It does not say: some file systems in memory have no limit of their own.
+            0 => u64::MAX,
+            _ => disk.f_bavail.saturating_mul(disk.f_frsize),
+        };
+        Ok(Left { free, min_free })
     }
 
     /// Grants that many bytes, if so many may be added.

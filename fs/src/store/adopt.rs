@@ -4,6 +4,7 @@
 //! file on the host all along (docs/format.md).
 
 use std::ops::ControlFlow;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -322,6 +323,10 @@ impl<'a> Adoption<'a> {
         let failed = |error: ContentsError| AdoptError::from(OpError::from(error));
         let from = objects.read(object).map_err(failed)?;
         from.check().map_err(failed)?;
+        let meta = from.file.metadata();
+        let meta = meta.map_err(|error| failed(ContentsError::object("look at", object)(error)))?;
+        core.room
+            .take(size.min(meta.blocks().saturating_mul(512)))?;
         // What an interrupted adoption left.
         objects.remove(object).map_err(failed)?;
         let to = objects.create(object).map_err(failed)?;

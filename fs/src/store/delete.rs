@@ -13,9 +13,7 @@ use crate::change::{Change, Row};
 use crate::core::Core;
 use crate::id::{LayerId, SnapshotId, WorkspaceId};
 use crate::lock::MutexGuard;
-use crate::space::{
-    CollectError, CollectReport, Collecting, StoreUsage, also_used, collect, usage, would_free,
-};
+use crate::space::{CollectError, CollectReport, Collecting, Estimate, collect};
 
 /// Why snapshots were not deleted: none was.
 #[derive(Debug, Error)]
@@ -38,15 +36,6 @@ pub enum DeleteError {
     /// The catalog failed.
     #[error(transparent)]
     Catalog(#[from] CatalogError),
-}
-
-/// What keeps a layer that is no snapshot any more, besides what stands on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeptBy {
-    /// It is mounted, or being compared or landed.
-    Use,
-    /// Later landings begin from it.
-    Landing,
 }
 
 /// Which snapshots to delete.
@@ -216,44 +205,7 @@ impl Store {
     /// When the store cannot be read.
     pub fn would_free(&self, snapshots: &[SnapshotInfo]) -> Result<u64, CollectError> {
         let layers = snapshots.iter().map(|info| info.layer).collect();
-        would_free(&self.core, &layers)
-    }
-
-    /// What the store takes of the disk, and for whom. Looks at every object; `progress` is told how many
-    /// and how many bytes, and says whether to go on.
-    ///
-    /// # Errors
-    /// [`CollectError`].
-    pub fn usage(
-        &self,
-        progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
-    ) -> Result<StoreUsage, CollectError> {
-        usage(&self.core, progress)
-    }
-
-    /// Allocated bytes of the files seen in a snapshot, shared or not.
-    ///
-    /// # Errors
-    /// When the catalog cannot be read.
-    pub fn apparent(&self, snapshot: &SnapshotInfo) -> Result<u64, CatalogError> {
-        let (bytes, _) = self.core.catalog.totals(snapshot.layer)?;
-        Ok(bytes.max(0).unsigned_abs())
-    }
-
-    /// What keeps a snapshot's layer besides what stands on it.
-    ///
-    /// # Errors
-    /// When the catalog cannot be read.
-    pub fn kept_by(&self, snapshot: &SnapshotInfo) -> Result<Vec<KeptBy>, CollectError> {
-        let families = self.core.catalog.families()?;
-        let mut kept = Vec::new();
-        if self.core.uses.all().contains(&snapshot.layer) {
-            kept.push(KeptBy::Use);
-        }
-        if also_used(&self.core, &families, HashSet::new())?.contains(&snapshot.layer) {
-            kept.push(KeptBy::Landing);
-        }
-        Ok(kept)
+        Estimate::new(&self.core)?.would_free(&self.core, &layers)
     }
 
     /// Has space given back in the background.

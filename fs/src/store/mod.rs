@@ -29,6 +29,7 @@ mod settings;
 mod snapshots;
 mod trust;
 mod types;
+mod usage;
 mod views;
 mod workspaces;
 
@@ -40,7 +41,7 @@ pub use base::{BaseDir, BaseError};
 pub use builder::{BuildError, Builder, NewContents, NewFile, Xattr};
 pub use cursor::{CursorError, SnapshotCursor};
 pub(crate) use delete::drop_snapshots;
-pub use delete::{DeleteError, DeleteSelection, KeptBy};
+pub use delete::{DeleteError, DeleteSelection};
 pub use edit::{Edit, EditError, SnapshotEdit};
 pub use fork::ForkError;
 pub use import::ImportError;
@@ -56,6 +57,7 @@ pub use types::{
     ForkSource, ImportProgress, ImportReport, MountRecord, MountTarget, RollbackReport,
     SnapshotFilter, SnapshotInfo, SnapshotOptions, StoreInfo, WorkspaceInfo,
 };
+pub use usage::{KeptBy, SnapshotUsage};
 pub use workspaces::WorkspaceError;
 
 use crate::catalog::{CatalogError, FORMAT};

@@ -16,7 +16,20 @@ impl Store {
         workspace: &str,
         quota: Quota,
     ) -> Result<WorkspaceInfo, WorkspaceError> {
+        self.change_quota(workspace, |_| quota)
+    }
+
+    /// As [`Store::set_quota`], made from what it was.
+    ///
+    /// # Errors
+    /// [`WorkspaceError::NotFound`], or a failure of the catalog.
+    pub fn change_quota(
+        &self,
+        workspace: &str,
+        change: impl Fn(Quota) -> Quota,
+    ) -> Result<WorkspaceInfo, WorkspaceError> {
         self.with_control(workspace, |record, control| {
+            let quota = change(self.core.catalog.quota(record.id)?);
             let row = Row::SetQuota {
                 workspace: record.id,
                 bytes: quota.bytes,

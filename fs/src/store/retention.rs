@@ -13,7 +13,7 @@ use crate::id::{LayerId, SnapshotId, WorkspaceId};
 use crate::retention::{
     Found, RetentionRule, RetireReason, RuleSource, Rules, SnapshotClass, find, retire,
 };
-use crate::space::{CollectError, would_free};
+use crate::space::{CollectError, Estimate};
 
 /// Why rules were not read, changed or applied. What was deleted before a failure stays so.
 #[derive(Debug, Error)]
@@ -193,7 +193,7 @@ impl Store {
     /// When the store cannot be read.
     pub fn would_free_retired(&self, report: &RetentionReport) -> Result<u64, CollectError> {
         let layers = report.retired.iter().map(|one| one.layer).collect();
-        would_free(&self.core, &layers)
+        Estimate::new(&self.core)?.would_free(&self.core, &layers)
     }
 }
 

@@ -11,8 +11,8 @@ use crate::wire::{SetQuota, ShowWorkspace};
 /// Show or set how much a workspace may hold
 ///
 /// What counts is what is seen in the workspace: what it shares with its snapshots counts once, what only
-/// older snapshots still have does not. In a workspace over directories of the host, what began there does not
-/// count, only what was made since. Beyond the quota writes fail with EDQUOT ("Disk quota exceeded"),
+/// older snapshots still have does not. In a workspace over directories of the host, what
+/// began there counts by what it has grown since. Names and attributes do not count as bytes. Beyond the quota writes fail with EDQUOT ("Disk quota exceeded"),
 /// df(1) shows it as the size of the disk, and what is there can be changed and removed. Forks begin
 /// with the quota of what they are forked from.
 #[derive(Args, Debug)]

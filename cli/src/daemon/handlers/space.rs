@@ -9,7 +9,9 @@ use crate::daemon::mounts::Subject;
 use crate::error::{ApiError, ErrorKind};
 use crate::wire::space::{Collected, Hashed, Size, SnapshotSize, SnapshotsDeleted, StoreUsage};
 use crate::wire::{Collect, DeleteSnapshots, HashNow, Progress, Sizes, Usage};
-use floe_fs::{CollectReport, DeleteSelection, KeptBy, SnapshotFilter, SnapshotInfo};
+use floe_fs::{
+    CollectReport, DeleteSelection, KeptBy, SnapshotFilter, SnapshotInfo, SnapshotUsage,
+};
 
 /// How often a client is told how far it is.
 const REPORT_EVERY: Duration = Duration::from_millis(100);
@@ -79,38 +81,54 @@ pub fn sizes(
     request: &Sizes,
     on_progress: &mut dyn FnMut(&Progress) -> bool,
 ) -> Result<Vec<Size>, ApiError> {
-    let mut sizes = Vec::new();
-    let mut all = None;
+    let mut tell = now_and_then(on_progress);
+    let (mut subjects, mut snapshots) = (Vec::new(), Vec::new());
     for target in &request.targets {
-        sizes.push(match subject(daemon, target)? {
-            Subject::Snapshot(info) => Size::Snapshot(Box::new(snapshot_size(daemon, info)?)),
+        let subject = subject(daemon, target)?;
+        if let Subject::Snapshot(info) = &subject {
+            snapshots.push(info.clone());
+        }
+        subjects.push(subject);
+    }
+    let of_snapshots = match snapshots[..] {
+        [] => Vec::new(),
+        _ => daemon.store.snapshot_usage(&snapshots, &mut tell)?,
+    };
+    let mut of_snapshots = of_snapshots.into_iter();
+    let mut of_workspaces = None;
+    let mut sizes = Vec::new();
+    for subject in subjects {
+        sizes.push(match subject {
+            Subject::Snapshot(info) => {
+                let usage = of_snapshots.next().unwrap_or_default();
+                Size::Snapshot(Box::new(snapshot_size(daemon, info, &usage)?))
+            }
             Subject::Workspace(info) => {
-                if all.is_none() {
-                    all = Some(daemon.store.usage(&mut counter(on_progress))?.workspaces);
+                if of_workspaces.is_none() {
+                    of_workspaces = Some(daemon.store.usage(&mut tell)?.workspaces);
                 }
-                let found = all.iter().flatten().find(|usage| usage.id == info.id);
-                // It was deleted meanwhile.
-                let found = found.cloned().ok_or_else(|| {
-                    ApiError::new(
-                        ErrorKind::NotFound,
-                        format!("there is no workspace '{target}'"),
-                    )
-                })?;
-                Size::Workspace(found.into())
+                let mut all = of_workspaces.iter().flatten();
+                let found = all.find(|usage| usage.id == info.id).cloned();
+                let gone = || {
+                    let what = format!("there is no workspace '{}'", info.name);
+                    ApiError::new(ErrorKind::NotFound, what)
+                };
+                Size::Workspace(found.ok_or_else(gone)?.into())
             }
         });
     }
     Ok(sizes)
 }
 
-fn snapshot_size(daemon: &Daemon, info: SnapshotInfo) -> Result<SnapshotSize, ApiError> {
-    let apparent = daemon.store.apparent(&info)?;
-    let kept = daemon.store.kept_by(&info)?;
+fn snapshot_size(
+    daemon: &Daemon,
+    info: SnapshotInfo,
+    usage: &SnapshotUsage,
+) -> Result<SnapshotSize, ApiError> {
     let info = [info];
-    let exclusive = daemon.store.would_free(&info)?;
     let mut held = daemon.store.standing_on(&info)?;
     let [info] = info;
-    let kept = kept.into_iter().map(|by| match by {
+    let kept = usage.kept_by.iter().map(|by| match by {
         KeptBy::Use => "use",
         KeptBy::Landing => "landing",
     });
@@ -118,10 +136,10 @@ fn snapshot_size(daemon: &Daemon, info: SnapshotInfo) -> Result<SnapshotSize, Ap
         held_by: held.remove(&info.layer).unwrap_or_default(),
         kept_by: kept.map(str::to_owned).collect(),
         snapshot: info.into(),
-        apparent,
-        exclusive,
-        shared: apparent.saturating_sub(exclusive),
-        frees: exclusive,
+        apparent: usage.apparent,
+        exclusive: usage.exclusive,
+        shared: usage.apparent.saturating_sub(usage.exclusive),
+        frees: usage.exclusive,
     })
 }
 
@@ -134,28 +152,7 @@ pub fn usage(
     _: &Usage,
     on_progress: &mut dyn FnMut(&Progress) -> bool,
 ) -> Result<StoreUsage, ApiError> {
-    Ok(daemon.store.usage(&mut counter(on_progress))?.into())
-}
-
-/// Tells a client now and then how many objects were looked at.
-fn counter(
-    on_progress: &mut dyn FnMut(&Progress) -> bool,
-) -> impl FnMut(u64, u64) -> ControlFlow<()> {
-    let mut told = Instant::now();
-    move |files, bytes| {
-        if told.elapsed() < REPORT_EVERY {
-            return ControlFlow::Continue(());
-        }
-        told = Instant::now();
-        match on_progress(&Progress {
-            files,
-            bytes,
-            total: None,
-        }) {
-            true => ControlFlow::Continue(()),
-            false => ControlFlow::Break(()),
-        }
-    }
+    Ok(daemon.store.usage(&mut now_and_then(on_progress))?.into())
 }
 
 /// Deletes what no rule keeps and what has expired, and gives back what nothing needs any more.

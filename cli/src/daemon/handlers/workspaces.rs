@@ -167,16 +167,15 @@ pub fn rename_workspace(daemon: &Daemon, request: &RenameWorkspace) -> Result<Wo
 /// # Errors
 /// When there is none of that name.
 pub fn set_quota(daemon: &Daemon, request: &SetQuota) -> Result<Workspace, ApiError> {
-    let before = daemon.store.workspace(&request.name)?.quota;
-    let quota = Quota {
+    let changed = daemon.store.change_quota(&request.name, |before| Quota {
         bytes: request
             .bytes
             .or(before.bytes.filter(|_| !request.any_bytes)),
         inodes: request
             .inodes
             .or(before.inodes.filter(|_| !request.any_inodes)),
-    };
-    Ok(shown(daemon, daemon.store.set_quota(&request.name, quota)?))
+    })?;
+    Ok(shown(daemon, changed))
 }
 
 /// Removes a workspace; its snapshots stay. Where it is mounted it can be used until it is unmounted.

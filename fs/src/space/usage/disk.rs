@@ -1,5 +1,6 @@
 //! What lies beside the objects in a store's directory.
 
+use std::collections::HashSet;
 use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -47,6 +48,8 @@ fn gone<T>(found: io::Result<T>) -> io::Result<Option<T>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         // A mount whose daemon has just ended.
         Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => Ok(None),
+        // What a landing kept of somebody else's: it cannot be looked at, and counts as nothing.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(None),
         found => found.map(Some),
     }
 }
@@ -60,6 +63,8 @@ fn tree(root: &Path, dirs: bool) -> io::Result<u64> {
         return Ok(bytes);
     }
     let mut todo = vec![root.to_owned()];
+    // Files with several names count once.
+    let mut several = HashSet::new();
     while let Some(dir) = todo.pop() {
         let Some(entries) = gone(std::fs::read_dir(&dir))? else {
             continue;
@@ -74,6 +79,9 @@ fn tree(root: &Path, dirs: bool) -> io::Result<u64> {
             };
             // What is mounted there lies elsewhere.
             if found.dev() != meta.dev() {
+                continue;
+            }
+            if found.nlink() > 1 && !found.is_dir() && !several.insert(found.ino()) {
                 continue;
             }
             bytes += blocks(&found);

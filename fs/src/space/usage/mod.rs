@@ -79,12 +79,16 @@ pub(crate) struct LayerOwner {
     pub(crate) workspace: Option<WorkspaceId>,
     /// Whether it is the live layer of a workspace that was not deleted, or a snapshot's.
     pub(crate) is_view: bool,
+    /// Bytes visible in it.
+    pub(crate) bytes: i64,
 }
 
 /// Looks at the whole store.
 pub(crate) fn usage(core: &Core, progress: Progress<'_>) -> Result<StoreUsage, CollectError> {
     let pinned = core.catalog.pin()?;
-    let (layers, places) = layers(core, &pinned)?;
+    let owners = pinned.queries().layer_owners()?;
+    let owners: HashMap<LayerId, LayerOwner> = owners.into_iter().map(|o| (o.id, o)).collect();
+    let (layers, places) = layers(core, &pinned, &owners)?;
     let mut files = Files {
         layers,
         several: HashMap::new(),
@@ -113,7 +117,8 @@ pub(crate) fn usage(core: &Core, progress: Progress<'_>) -> Result<StoreUsage, C
             return Err(CollectError::Interrupted);
         }
     }
-    for id in core.catalog.doomed_objects()? {
+    // Of the same state: or one that is given up meanwhile counts twice.
+    for id in pinned.queries().doomed()? {
         files.look(core, id, None)?;
     }
     let objects = files.objects;
@@ -127,7 +132,7 @@ pub(crate) fn usage(core: &Core, progress: Progress<'_>) -> Result<StoreUsage, C
             .into(),
         ))
     })?;
-    let workspaces = workspaces(core, &pinned, &shares)?;
+    let workspaces = workspaces(&pinned, &owners, &shares)?;
     let exclusive = shares.of.values().map(|share| share.exclusive).sum();
     let used = exclusive + shares.shared + shares.nobodys;
     Ok(StoreUsage {
@@ -149,18 +154,13 @@ pub(crate) fn usage(core: &Core, progress: Progress<'_>) -> Result<StoreUsage, C
 fn layers(
     core: &Core,
     pinned: &Pinned,
+    owners: &HashMap<LayerId, LayerOwner>,
 ) -> Result<(Vec<Node>, HashMap<LayerId, usize>), CollectError> {
-    let families = core.catalog.families()?;
+    let families = pinned.queries().families()?;
     let used = also_used(core, &families, core.uses.all())?;
     let unreachable: HashSet<LayerId> = Shape::of(&families, &used)
         .unreachable
         .into_iter()
-        .collect();
-    let owners: HashMap<LayerId, LayerOwner> = pinned
-        .queries()
-        .layer_owners()?
-        .into_iter()
-        .map(|owner| (owner.id, owner))
         .collect();
     let mut places = HashMap::new();
     let mut nodes: Vec<Node> = Vec::with_capacity(families.len() + 1);
@@ -234,8 +234,8 @@ impl Files {
 }
 
 fn workspaces(
-    core: &Core,
     pinned: &Pinned,
+    owners: &HashMap<LayerId, LayerOwner>,
     shares: &Shares,
 ) -> Result<Vec<WorkspaceUsage>, CollectError> {
     let mut all: BTreeMap<u64, WorkspaceUsage> = BTreeMap::new();
@@ -244,10 +244,8 @@ fn workspaces(
         if live.is_none() && snapshots == 0 && share == owners::Share::default() {
             continue;
         }
-        let apparent = match live {
-            Some(layer) => core.catalog.totals(layer)?.0.max(0).unsigned_abs(),
-            None => 0,
-        };
+        let shown = live.and_then(|layer| owners.get(&layer));
+        let apparent = shown.map_or(0, |owner| owner.bytes.max(0).unsigned_abs());
         let usage = WorkspaceUsage {
             id,
             name,

@@ -1,0 +1,79 @@
+//! What snapshots, workspaces and the store take of the disk.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+
+use super::Store;
+use super::types::SnapshotInfo;
+use crate::space::{CollectError, Estimate, StoreUsage, also_used, usage};
+
+/// What keeps a layer that is no snapshot any more, besides what stands on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeptBy {
+    /// It is mounted, or being compared or landed.
+    Use,
+    /// Later landings begin from it.
+    Landing,
+}
+
+/// How much a snapshot takes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SnapshotUsage {
+    /// Allocated bytes of the files seen in it, shared or not.
+    pub apparent: u64,
+    /// Bytes of contents on the disk that deleting it would free.
+    pub exclusive: u64,
+    /// What would keep its layer besides what stands on it.
+    pub kept_by: Vec<KeptBy>,
+}
+
+impl Store {
+    /// What the store takes of the disk, and for whom. Looks at every object; `progress` is told how many
+    /// and how many bytes, and says whether to go on.
+    ///
+    /// # Errors
+    /// [`CollectError`].
+    pub fn usage(
+        &self,
+        progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+    ) -> Result<StoreUsage, CollectError> {
+        usage(&self.core, progress)
+    }
+
+    /// What snapshots take, each for itself. The layers are looked at once; then the cost is that of what
+    /// stands directly on each, or of what it holds. `progress` is told how many are done, and says
+    /// whether to go on.
+    ///
+    /// # Errors
+    /// [`CollectError`].
+    pub fn snapshot_usage(
+        &self,
+        snapshots: &[SnapshotInfo],
+        progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+    ) -> Result<Vec<SnapshotUsage>, CollectError> {
+        let core = &self.core;
+        let estimate = Estimate::new(core)?;
+        let families = core.catalog.families()?;
+        let landings = also_used(core, &families, HashSet::new())?;
+        let in_use = core.uses.all();
+        let mut all = Vec::with_capacity(snapshots.len());
+        for info in snapshots {
+            let layer = info.layer;
+            let exclusive = estimate.would_free(core, &HashSet::from([layer]))?;
+            let (bytes, _) = core.catalog.totals(layer)?;
+            let kept = [
+                in_use.contains(&layer).then_some(KeptBy::Use),
+                landings.contains(&layer).then_some(KeptBy::Landing),
+            ];
+            all.push(SnapshotUsage {
+                apparent: bytes.max(0).unsigned_abs(),
+                exclusive,
+                kept_by: kept.into_iter().flatten().collect(),
+            });
+            if progress(all.len() as u64, 0).is_break() {
+                return Err(CollectError::Interrupted);
+            }
+        }
+        Ok(all)
+    }
+}
