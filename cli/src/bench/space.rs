@@ -257,7 +257,6 @@ fn work(
             }
             looked = Instant::now();
         }
-        number += 1;
         let file = path(&format!("f{}", number % 64));
         let done = match number / 64 % 4 {
             0 => times.time(|| fs::write(&file, b"new")),
@@ -269,6 +268,7 @@ fn work(
             _ => times.time(|| fs::remove_file(&file)),
         };
         done.step("work on the mount")?;
+        number += 1;
         // As a program does that computes something in between.
         std::thread::sleep(Duration::from_micros(200));
     }
