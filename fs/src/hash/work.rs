@@ -85,7 +85,7 @@ impl Work {
     /// All objects are to be looked at. A look that is under way comes to its end first, or those at
     /// its end would never be reached.
     pub(super) fn look_at_all(&mut self) {
-        if self.all.is_some() {
+        if self.all.is_some_and(|last| last > ObjectId(0)) {
             self.all_again = true;
         } else {
             self.all = Some(ObjectId(0));
@@ -216,7 +216,10 @@ impl Work {
     }
 
     fn begin(&mut self, core: &Core, record: ObjectRecord) -> Result<Done, OpError> {
-        // It may have been hashed, or given up, since it was found.
+        // It may have been hashed, or given up, since it was found, and found twice.
+        if self.hashed.iter().any(|(id, _)| *id == record.id) {
+            return Ok(Done::default());
+        }
         let still = core.catalog.object(record.id)?;
         let Some(record) = still.filter(|one| one.frozen && !one.hashed) else {
             return Ok(Done::default());

@@ -228,7 +228,10 @@ pub(crate) fn collect(
         collected = round(core, collecting, &mut steps);
     }
     if collected.is_ok() {
-        collected = collecting.hidden.give_back(core, &mut steps).map(|()| false);
+        collected = collecting
+            .hidden
+            .give_back(core, &mut steps)
+            .map(|()| false);
     }
     // Also what was left when it was interrupted.
     let flushed = steps.flush(core);

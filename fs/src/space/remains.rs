@@ -105,11 +105,7 @@ impl Remains {
 
     /// Removes it, once it is durable that nothing refers to it; returns how many bytes that freed.
     /// Objects that could not be removed stay. `kept` is told of those that keep the space of blocks.
-    pub(super) fn remove(
-        &mut self,
-        core: &Core,
-        kept: &mut Kept,
-    ) -> Result<u64, OpError> {
+    pub(super) fn remove(&mut self, core: &Core, kept: &mut Kept) -> Result<u64, OpError> {
         if self.len() == 0 {
             return Ok(0);
         }
@@ -148,7 +144,11 @@ impl Remains {
 }
 
 /// Bytes with data in blocks of an object.
-pub(super) fn data_in(core: &Core, id: ObjectId, blocks: &Range<u64>) -> Result<u64, ContentsError> {
+pub(super) fn data_in(
+    core: &Core,
+    id: ObjectId,
+    blocks: &Range<u64>,
+) -> Result<u64, ContentsError> {
     // Not through the cache of descriptors: that is for those who use a workspace.
     let file = match File::open(core.objects.path(id)) {
         // Somebody removed it meanwhile.
