@@ -134,11 +134,24 @@ fn step(store: &TestStore, live: &Path, number: u64, random: &mut Random) -> Opt
     }
 }
 
+/// Writes over the beginning of all files with such a name, where they are.
+fn overwrite(live: &Path, prefix: &str) {
+    for entry in fs::read_dir(live).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_name().to_str().unwrap().starts_with(prefix) {
+            let file = OpenOptions::new().write(true).open(entry.path()).unwrap();
+            file.write_all_at(&[0xEE; 5_000], 0).unwrap();
+        }
+    }
+}
+
 fn check(store: &TestStore, facts: &[&Fact]) {
     // Opening needs no help.
     store.ok(["ws", "list"]);
     store.check();
     let live = store.mount("w");
+    // What is one file with another must not take over what is written to that.
+    overwrite(&live, "equal");
     let mut state = 0;
     for fact in facts {
         match fact {
@@ -162,6 +175,15 @@ fn check(store: &TestStore, facts: &[&Fact]) {
             found.parse::<u64>().unwrap() >= state,
             "{found:?}, not {state}"
         );
+    }
+    overwrite(&live, "safe");
+    for fact in facts {
+        if let Fact::Snapshot(id, digest) = fact {
+            let frozen = store.mount(id);
+            let found = Tree::scan(&frozen, ScanOptions::ALL).digest();
+            assert_eq!(found, *digest, "snapshot {id} was written to");
+            store.umount(&frozen);
+        }
     }
     // What survived can be used.
     fs::write(live.join("after"), vec![1; 100_000]).unwrap();

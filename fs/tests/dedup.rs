@@ -2,6 +2,8 @@
 //! is live is touched, and space that several share comes back with the last.
 
 mod common;
+#[path = "dedup/more.rs"]
+mod more;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -8,7 +8,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::apply::{DOOMED, LIVE, int};
 use super::query::{bytes, damaged, unsigned};
 use super::{Catalog, CatalogError};
-use crate::change::Row;
+use crate::change::{BLOCK_END, Row};
 use crate::contents::Checksum;
 use crate::id::{Ino, LayerId, ObjectId};
 
@@ -159,6 +159,23 @@ impl Catalog {
         }
         let sql = "SELECT start, end FROM extent WHERE ino = ?1 AND object = ?2 ORDER BY start";
         self.collect(during, sql, params![ino, id], read)
+    }
+
+    /// Objects behind one, at most so many, each with whether extents may name only a part of it.
+    pub(crate) fn objects_in_part(
+        &self,
+        after: ObjectId,
+        limit: usize,
+    ) -> Result<Vec<(ObjectId, bool)>, CatalogError> {
+        let during = "looking for objects in part";
+        let sql = "SELECT o.id, NOT EXISTS (SELECT 1 FROM extent e WHERE e.ino = o.ino \
+                   AND e.layer = o.layer AND e.object = o.id AND e.start = 0 AND e.end = ?2) \
+                   FROM object o WHERE o.id > ?1 ORDER BY o.id LIMIT ?3";
+        let key = params![int(after.0), int(BLOCK_END), int(limit as u64)];
+        self.collect(during, sql, key, |row| {
+            let in_part = row.get(1).map_err(CatalogError::during(during))?;
+            Ok((ObjectId(unsigned(row, 0)?), in_part))
+        })
     }
 
     /// An object's checksum; none if it was not hashed.

@@ -92,7 +92,12 @@ impl Checksum {
 
     /// `checksum.digest`: equal for equal contents, and seldom for others.
     pub(crate) fn digest(&self) -> i64 {
-        let hash = blake3::hash(&self.encode());
+        Self::digest_of(&self.encode())
+    }
+
+    /// The same, of `checksum.blocks`.
+    pub(crate) fn digest_of(blocks: &[u8]) -> i64 {
+        let hash = blake3::hash(blocks);
         let (first, _) = hash
             .as_bytes()
             .split_first_chunk::<8>()

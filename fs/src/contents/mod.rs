@@ -13,6 +13,7 @@ mod dirty;
 mod extents;
 mod file;
 mod objects;
+mod shaping;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -24,7 +25,8 @@ pub(crate) use copy::{CopyError, FileCopy, copy_file};
 pub(crate) use damaged::WHOLE;
 pub(crate) use extents::ExtentMap;
 pub(crate) use file::{FileIo, FileIoError, Source};
-pub(crate) use objects::{FileId, Guarded, HostObjects, Joined, Objects, StillTheSame, file_id};
+pub(crate) use objects::{Guarded, HostObjects, Objects, StillTheSame};
+pub(crate) use shaping::{FileId, Joined, Punched, file_id};
 
 use crate::catalog::CatalogError;
 use crate::id::ObjectId;

@@ -3,7 +3,7 @@
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::num::NonZeroUsize;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -13,6 +13,7 @@ use lru::LruCache;
 use super::ContentsError;
 use super::damaged::Damaged;
 use super::dirty::Dirty;
+use super::shaping::Compared;
 use crate::fault;
 use crate::id::{Ino, ObjectId};
 use crate::lock::{Mutex, rank};
@@ -22,8 +23,6 @@ use crate::private::open_private;
 const FAN_OUT: u64 = 4096;
 /// Past this many objects the whole disk is synced at once.
 const SYNC_ONE_BY_ONE: usize = 64;
-/// The name that a second link to an object has until it takes another object's place.
-const ASIDE: &str = "dedup";
 /// Descriptors kept open.
 const OPEN_MAX: NonZeroUsize = NonZeroUsize::new(512).unwrap();
 
@@ -61,40 +60,18 @@ pub(crate) trait HostObjects: Send + Sync {
 
 /// The `objects/` directory of a store.
 pub(crate) struct Objects {
-    dir: PathBuf,
+    pub(super) dir: PathBuf,
     reflink: bool,
     /// Keyed with "writable", so that a reader can never hand a writable descriptor on.
     open: Mutex<{ rank::LEAF }, LruCache<(ObjectId, bool), Guarded>>,
     host: OnceLock<Box<dyn HostObjects>>,
-    /// How often an object began to be read elsewhere.
+    /// How often an object got another file. Who opened one before does not keep it.
     reopened: AtomicU64,
-    dirty: Mutex<{ rank::LEAF }, Dirty>,
+    pub(super) dirty: Mutex<{ rank::LEAF }, Dirty>,
     /// Held while an object gets a name of another's file, loses its file, or gets a hole: so a file
     /// with several names never gets one, and no name is put where a file was just removed.
-    shaping: Mutex<{ rank::LEAF }, Compared>,
+    pub(super) shaping: Mutex<{ rank::LEAF }, Compared>,
     damaged: Damaged,
-}
-
-/// Two objects that are being compared, to become one file.
-#[derive(Debug, Default)]
-struct Compared {
-    objects: Option<[ObjectId; 2]>,
-    /// One of them got a hole meanwhile.
-    punched: bool,
-}
-
-/// A file, as told by device and inode.
-pub(crate) type FileId = (u64, u64);
-
-/// What became of making two objects one file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Joined {
-    /// They are one file.
-    Yes,
-    /// One of them is not what was compared, or not there any more.
-    Changed,
-    /// The file has as many names as it can have.
-    Full,
 }
 
 impl Objects {
@@ -153,7 +130,12 @@ impl Objects {
         }
         .map_err(ContentsError::object("create", id))?;
         let file = Arc::new(file);
-        self.keep(id, true, file.clone(), None);
+        let opened = Guarded {
+            file: file.clone(),
+            guard: None,
+        };
+        // Nobody knows of it who could have replaced it.
+        self.open.lock().put((id, true), opened);
         Ok(file)
     }
 
@@ -189,21 +171,21 @@ impl Objects {
         }
     }
 
-    /// The live layer's object, to write.
+    /// The live layer's object, to write. If its file is that of others as well, it gets one of its own
+    /// first: see [`Objects::apart`].
     pub(crate) fn write(&self, id: ObjectId) -> Result<Arc<File>, ContentsError> {
         self.cached(id, true).map(|opened| opened.file)
     }
 
-    fn keep(
-        &self,
-        id: ObjectId,
-        writable: bool,
-        file: Arc<File>,
-        guard: Option<Arc<dyn StillTheSame>>,
-    ) -> Guarded {
-        let opened = Guarded { file, guard };
-        self.open.lock().put((id, writable), opened.clone());
-        opened
+    /// Keeps a descriptor that was opened when objects had got another file so often; none if one did
+    /// meanwhile, and it may be that of another file than the object's.
+    fn keep(&self, id: ObjectId, writable: bool, opened: Guarded, before: u64) -> Option<Guarded> {
+        let mut open = self.open.lock();
+        if self.reopened.load(Ordering::Acquire) != before {
+            return None;
+        }
+        open.put((id, writable), opened.clone());
+        Some(opened)
     }
 
     /// Closes an object that is read through a descriptor of ours: the next who reads it opens it
@@ -227,26 +209,41 @@ impl Objects {
         if let Some(opened) = self.open.lock().get(&(id, writable)) {
             return Ok(opened.clone());
         }
-        if let Some(host) = self.host.get().filter(|_| !writable) {
-            loop {
-                let before = self.reopened.load(Ordering::Acquire);
-                let Some(opened) = host.open(id)? else {
-                    break;
-                };
-                let kept = self.keep(id, false, opened.file, opened.guard);
-                // Or one that was taken in meanwhile would be read where it was for ever.
-                if self.reopened.load(Ordering::Acquire) == before {
-                    return Ok(kept);
-                }
-                self.open.lock().pop(&(id, false));
+        loop {
+            let before = self.reopened.load(Ordering::Acquire);
+            let opened = match self.host.get().filter(|_| !writable) {
+                Some(host) => host.open(id)?,
+                None => None,
+            };
+            let opened = match opened {
+                Some(opened) => opened,
+                None => Guarded {
+                    file: Arc::new(self.open_own(id, writable)?),
+                    guard: None,
+                },
+            };
+            // Or one that was taken in or replaced meanwhile would be read where it was for ever.
+            if let Some(kept) = self.keep(id, writable, opened, before) {
+                return Ok(kept);
             }
         }
-        let file = OpenOptions::new()
+    }
+
+    fn open_own(&self, id: ObjectId, writable: bool) -> Result<File, ContentsError> {
+        if writable {
+            self.apart(id)?;
+        }
+        OpenOptions::new()
             .read(true)
             .write(writable)
             .open(self.path(id))
-            .map_err(ContentsError::object("open", id))?;
-        Ok(self.keep(id, writable, Arc::new(file), None))
+            .map_err(ContentsError::object("open", id))
+    }
+
+    /// Closes an object, however it is open, that has another file from now on.
+    pub(super) fn replaced(&self, id: ObjectId) {
+        self.reopened.fetch_add(1, Ordering::AcqRel);
+        self.close(id);
     }
 
     /// Closes an object, however it is open: its file goes.
@@ -254,130 +251,6 @@ impl Objects {
         let mut open = self.open.lock();
         open.pop(&(id, false));
         open.pop(&(id, true));
-    }
-
-    /// Removes an object's file; one that is gone already is fine.
-    pub(crate) fn remove(&self, id: ObjectId) -> Result<(), ContentsError> {
-        self.close(id);
-        let _alone = self.shaping.lock();
-        match std::fs::remove_file(self.path(id)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(ContentsError::object("remove", id)(error))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Says that two objects are compared from now on, to be [joined](Objects::join) if they are equal.
-    pub(crate) fn comparing(&self, objects: [ObjectId; 2]) {
-        *self.shaping.lock() = Compared {
-            objects: Some(objects),
-            punched: false,
-        };
-    }
-
-    /// Makes the file of one object that of another as well, which it takes the place of. Both were
-    /// found to be equal since [`Objects::comparing`], as these files, the first is durable, and
-    /// neither is a live layer's: what is written to one would be in both.
-    ///
-    /// Nobody writes to an object of a layer that is not live. Descriptors to write through may still
-    /// be in the cache from when it was, but whoever uses them is a mutation, which holds the gate from
-    /// before it knows its layer until it is done; a freeze waits for those and lets no more in.
-    pub(crate) fn join(
-        &self,
-        [kept, replaced]: [ObjectId; 2],
-        files: [FileId; 2],
-    ) -> Result<Joined, ContentsError> {
-        let paths = [kept, replaced].map(|id| self.path(id));
-        let [from, to] = &paths;
-        let aside = to.with_file_name(ASIDE);
-        let compared = self.shaping.lock();
-        let same = paths.iter().zip(files).all(|(path, file)| {
-            std::fs::symlink_metadata(path).is_ok_and(|meta| file_id(&meta) == file)
-        });
-        if compared.punched || compared.objects != Some([kept, replaced]) || !same {
-            return Ok(Joined::Changed);
-        }
-        fault::step();
-        let linked = match std::fs::hard_link(from, &aside) {
-            // Left by one that failed.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                std::fs::remove_file(&aside).and_then(|()| std::fs::hard_link(from, &aside))
-            }
-            linked => linked,
-        };
-        match linked {
-            Err(error) if error.kind() == io::ErrorKind::TooManyLinks => return Ok(Joined::Full),
-            linked => linked.map_err(ContentsError::object("link", kept))?,
-        }
-        fault::step();
-        if let Err(error) = std::fs::rename(&aside, to) {
-            if let Err(error) = std::fs::remove_file(&aside) {
-                tracing::warn!(%error, "a link that is of no use stays on disk");
-            }
-            return Err(ContentsError::object("replace", replaced)(error));
-        }
-        fault::step();
-        drop(compared);
-        // Whoever reads it on holds the space of the file that it was.
-        let mut open = self.open.lock();
-        open.pop(&(replaced, false));
-        open.pop(&(replaced, true));
-        Ok(Joined::Yes)
-    }
-
-    /// Makes a hole in an object, unless its file is that of others as well: says whether it did.
-    pub(crate) fn punch(
-        &self,
-        id: ObjectId,
-        make: impl FnOnce(&File) -> Result<(), ContentsError>,
-    ) -> Result<bool, ContentsError> {
-        let file = self.write(id)?;
-        let mut compared = self.shaping.lock();
-        let links = file.metadata().map(|meta| meta.nlink());
-        if links.map_err(ContentsError::object("look at", id))? > 1 {
-            return Ok(false);
-        }
-        compared.punched |= compared.objects.is_some_and(|two| two.contains(&id));
-        make(&file).map(|()| true)
-    }
-
-    /// Makes an object's bytes durable, where `file` is it. A failure is told to whoever syncs its
-    /// file next as well.
-    pub(crate) fn sync_bytes(&self, id: ObjectId, file: &File) -> Result<(), ContentsError> {
-        file.sync_data().map_err(|error| {
-            self.dirty.lock().failed(id);
-            ContentsError::object("sync", id)(error)
-        })
-    }
-
-    /// Whether a file in `objects/` was there for a [`Objects::join`] that was under way, and not left
-    /// by one that did not come to its end.
-    pub(crate) fn is_passing(&self, path: &Path) -> bool {
-        let _alone = self.shaping.lock();
-        path.file_name().is_some_and(|name| name == ASIDE) && !path.exists()
-    }
-
-    /// Removes what a crash left of a [`Objects::join`].
-    pub(crate) fn remove_aside(&self) -> Result<(), ContentsError> {
-        let failed = |source| ContentsError::Directory {
-            action: "clean",
-            source,
-        };
-        for group in std::fs::read_dir(&self.dir).map_err(failed)? {
-            match std::fs::remove_file(group.map_err(failed)?.path().join(ASIDE)) {
-                Err(error)
-                    if !matches!(
-                        error.kind(),
-                        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-                    ) =>
-                {
-                    return Err(failed(error));
-                }
-                _ => {}
-            }
-        }
-        Ok(())
     }
 
     /// The objects that have a file. Looks at all of them.
@@ -490,12 +363,7 @@ impl Objects {
     }
 }
 
-/// Which file it is.
-pub(crate) fn file_id(meta: &std::fs::Metadata) -> FileId {
-    (meta.dev(), meta.ino())
-}
-
-fn sync_dir(dir: &Path) -> io::Result<()> {
+pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 

@@ -26,6 +26,8 @@ const LAYERS: usize = 4096;
 struct Noted {
     layers: Vec<LayerId>,
     all: bool,
+    /// Objects that have a checksum may not have been stored once.
+    compare: bool,
 }
 
 /// How a store's contents are hashed.
@@ -46,14 +48,16 @@ pub(crate) struct Hashing {
 }
 
 impl Hashing {
-    /// Begins with what was left.
-    pub(crate) fn new(rate: u64, share: bool) -> Self {
+    /// Begins with what was left; after a process that was killed also with what it had hashed, and
+    /// may not have stored once.
+    pub(crate) fn new(rate: u64, share: bool, crashed: bool) -> Self {
         // One that waits serves all that come after it.
         let (wake, woken) = bounded(1);
         Self {
             noted: Mutex::new(Noted {
                 layers: Vec::new(),
                 all: true,
+                compare: crashed,
             }),
             idle: AtomicBool::new(false),
             wake,
@@ -87,7 +91,8 @@ impl Hashing {
             self.rate.store(rate, Ordering::Release);
         }
         if let Some(share) = share {
-            self.share.store(share, Ordering::Release);
+            let before = self.share.swap(share, Ordering::AcqRel);
+            self.noted.lock().compare |= share && !before;
         }
         self.wake();
     }
@@ -104,8 +109,9 @@ impl Hashing {
 
     /// Whether there is something to look at in the background.
     fn is_wanted(&self) -> bool {
+        let share = self.share.load(Ordering::Acquire);
         let noted = self.noted.lock();
-        (noted.all || !noted.layers.is_empty())
+        (noted.all || (noted.compare && share) || !noted.layers.is_empty())
             && self.is_on()
             && self.instead.load(Ordering::Acquire) == 0
     }
@@ -118,6 +124,10 @@ impl Hashing {
         }
         if std::mem::take(&mut noted.all) {
             work.look_at_all();
+        }
+        // Whoever switches it on finds them.
+        if self.share.load(Ordering::Acquire) && std::mem::take(&mut noted.compare) {
+            work.compare_all();
         }
     }
 
@@ -132,12 +142,22 @@ impl Hashing {
         {
             let mut work = self.work.lock();
             self.take_noted(&mut work);
-            work.again(core);
+            work.again();
         }
+        let mut full = None;
         loop {
-            let step = self.work.lock().step(core, true)?;
+            let step = self.work.lock().step(core, true);
+            let step = match step {
+                // What is hashed already can be stored once all the same, and that makes room.
+                Err(OpError::Catalog(error)) if error.is_full() && full.is_none() => {
+                    self.work.lock().only_share();
+                    full = Some(error);
+                    continue;
+                }
+                step => step?,
+            };
             let Some(done) = step else {
-                return Ok(true);
+                return full.map_or(Ok(true), |error| Err(error.into()));
             };
             if !progress(&done) {
                 return Ok(false);
@@ -145,8 +165,10 @@ impl Hashing {
         }
     }
 
-    /// Waits, but for the end. Says whether to go on.
+    /// Waits, but for the end, and for another rate: the pause was for the old one. Says whether to go
+    /// on.
     fn pause(&self, pause: Duration) -> bool {
+        let rate = self.rate.load(Ordering::Acquire);
         let until = Instant::now() + pause;
         loop {
             if self.closing.load(Ordering::Acquire) {
@@ -154,7 +176,8 @@ impl Hashing {
             }
             let left = until.saturating_duration_since(Instant::now());
             match self.woken.recv_timeout(left) {
-                // Whatever it is for is looked at after the pause.
+                Ok(()) if self.rate.load(Ordering::Acquire) != rate => return true,
+                // Whatever else it is for is looked at after the pause.
                 Ok(()) => {}
                 Err(RecvTimeoutError::Timeout) => return true,
                 Err(RecvTimeoutError::Disconnected) => return false,
@@ -267,11 +290,8 @@ impl Drop for Hasher {
 }
 
 fn run(core: &Core) {
-    // Of this thread alone: Linux takes the number of a thread for that of a process here.
-    let thread = rustix::thread::gettid();
-    if let Err(error) = rustix::process::setpriority_process(Some(thread), 19) {
-        tracing::debug!(%error, "the thread that hashes frozen contents is as important as others");
-    }
+    // No less important than others: it holds locks that they wait for, and one that the system does
+    // not let run would hold them for long. `Pace` keeps it from being in the way.
     let hashing = &core.hashing;
     while hashing.wait() {
         let round = || hashing.round(core);
@@ -281,6 +301,9 @@ fn run(core: &Core) {
             Err(_) => {
                 tracing::error!("panic while hashing frozen contents");
                 *hashing.work.lock() = Work::default();
+                let mut noted = hashing.noted.lock();
+                noted.all = true;
+                noted.compare = true;
             }
         }
     }

@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use super::object::next_data;
 use crate::contents::{ContentsError, FileId, Joined, as_len, file_id};
 use crate::core::Core;
+use crate::dispatch::OpError;
 use crate::fault;
 use crate::id::ObjectId;
 use crate::sys;
@@ -31,6 +32,8 @@ pub(super) enum Shared {
     /// The object is stored with another, which saves so many bytes; or it was already, or no other
     /// is equal.
     Done { saved: Option<u64> },
+    /// They are equal, and the disk has no second names for files.
+    Unsupported,
 }
 
 /// An object that others may be equal to.
@@ -97,10 +100,12 @@ impl Sharing {
         }
     }
 
-    /// Goes on a little.
-    pub(super) fn step(&mut self, core: &Core) -> Result<Shared, ContentsError> {
+    /// Goes on a little. `durable` says whether it is known to survive a power failure that every
+    /// object with a checksum is frozen; it is made so before two become one file. Else one of them
+    /// could be a live layer's afterwards, and what is written to it would be in the other.
+    pub(super) fn step(&mut self, core: &Core, durable: &mut bool) -> Result<Shared, OpError> {
         let Some(mut pair) = self.pair.take() else {
-            return self.next(core);
+            return Ok(self.next(core)?);
         };
         let done = match pair.advance(core)? {
             Compared::Differ => None,
@@ -109,7 +114,17 @@ impl Sharing {
                 return Ok(Shared::NotYet { read });
             }
             Compared::Equal if core.objects.can_reflink() => Some(pair.shared),
-            Compared::Equal => pair.join(core)?,
+            Compared::Equal => {
+                if !*durable {
+                    core.sync_catalog()?;
+                    *durable = true;
+                }
+                match pair.join(core)? {
+                    Ended::Joined { saved } => Some(saved),
+                    Ended::Apart => None,
+                    Ended::Unsupported => return Ok(Shared::Unsupported),
+                }
+            }
         };
         Ok(match done {
             Some(saved) => Shared::Done { saved: Some(saved) },
@@ -157,6 +172,17 @@ enum Compared {
     SoFar(u64),
     Differ,
     Equal,
+}
+
+/// What became of making two objects one file.
+enum Ended {
+    /// They are, and that saves so many bytes.
+    Joined {
+        saved: u64,
+    },
+    /// They are not, and never will be.
+    Apart,
+    Unsupported,
 }
 
 impl Pair {
@@ -231,19 +257,20 @@ impl Pair {
         Ok(true)
     }
 
-    /// Makes them one file; none if that cannot be. Returns how many bytes that saves.
-    fn join(&self, core: &Core) -> Result<Option<u64>, ContentsError> {
+    /// Makes them one file.
+    fn join(&self, core: &Core) -> Result<Ended, ContentsError> {
         let [kept, this] = self.objects;
         // The other's bytes may have been durable, and are to be so under its name.
         core.objects.sync_bytes(kept, &self.files[0])?;
         let Some(before) = Opened::open(core, this)? else {
-            return Ok(None);
+            return Ok(Ended::Apart);
         };
         let saves = if before.links == 1 { before.bytes } else { 0 };
         match core.objects.join(self.objects, self.ids)? {
-            Joined::Yes => Ok(Some(saves)),
+            Joined::Yes => Ok(Ended::Joined { saved: saves }),
             // It becomes one that others are joined with.
-            Joined::Full | Joined::Changed => Ok(None),
+            Joined::Full | Joined::Changed => Ok(Ended::Apart),
+            Joined::Unsupported => Ok(Ended::Unsupported),
         }
     }
 }

@@ -24,6 +24,12 @@ const BATCH: usize = 32;
 const BATCH_BYTES: usize = 64 << 10;
 /// Objects with the same checksum that are tried, where the first is as full of names as it can be.
 const ALIKE: usize = 64;
+/// Hashed objects that are gathered before others equal to them are looked for: the catalog is made
+/// durable once for all of them.
+const GATHERED: usize = 512;
+/// Blocks with data that an object may have to be hashed: 16 GiB of data. Its checksum is one value of
+/// the catalog, 40 bytes for each.
+const BLOCKS: usize = 1 << 18;
 
 /// What a step did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,6 +55,8 @@ pub(super) struct Work {
     layers: VecDeque<(LayerId, Ino)>,
     /// The last object that was looked at, while all are.
     all: Option<ObjectId>,
+    /// They are to be looked at once more afterwards.
+    all_again: bool,
     /// The last digest that was looked at, while all are.
     digests: Option<(i64, ObjectId)>,
     queue: VecDeque<ObjectRecord>,
@@ -58,6 +66,12 @@ pub(super) struct Work {
     /// Hashed objects that others may be equal to.
     may_be_equal: VecDeque<ObjectId>,
     sharing: Option<(ObjectId, Sharing)>,
+    /// Those are being handed on, until none is left.
+    sharing_all: bool,
+    /// It is known to survive a power failure that every object with a checksum is frozen.
+    durable: bool,
+    /// The disk has no second names for files.
+    no_links: bool,
     /// Could not be read, and are left until somebody asks for everything.
     failed: HashSet<ObjectId>,
 }
@@ -68,19 +82,39 @@ impl Work {
         self.layers.push_back((layer, Ino(0)));
     }
 
-    /// All objects are to be looked at.
+    /// All objects are to be looked at. A look that is under way comes to its end first, or those at
+    /// its end would never be reached.
     pub(super) fn look_at_all(&mut self) {
-        self.all = Some(ObjectId(0));
+        if self.all.is_some_and(|last| last > ObjectId(0)) {
+            self.all_again = true;
+        } else {
+            self.all = Some(ObjectId(0));
+        }
     }
 
     /// So are those that could not be read, and those that have a checksum and may be stored once.
-    pub(super) fn again(&mut self, core: &Core) {
+    pub(super) fn again(&mut self) {
         self.failed.clear();
+        self.no_links = false;
         self.look_at_all();
-        // Which extents are shared already nobody knows.
-        if !core.objects.can_reflink() {
-            self.digests = Some((i64::MIN, ObjectId(0)));
-        }
+        self.compare_all();
+    }
+
+    /// Objects that have a checksum are to be stored once, if they are not. Where the disk shares
+    /// extents nobody knows which are: they are compared once more, by the kernel.
+    pub(super) fn compare_all(&mut self) {
+        self.digests = Some((i64::MIN, ObjectId(0)));
+    }
+
+    /// Nothing more is hashed of what is known: there is no room for checksums. It is found again.
+    pub(super) fn only_share(&mut self) {
+        self.layers.clear();
+        self.all = None;
+        self.all_again = false;
+        self.queue.clear();
+        self.reading = None;
+        self.hashed.clear();
+        self.hashed_bytes = 0;
     }
 
     /// Does a little; none if there is nothing left to do.
@@ -88,16 +122,11 @@ impl Work {
         if let Some((id, sharing)) = self.sharing.take() {
             return self.share(core, id, sharing).map(Some);
         }
-        if let Some(id) = self.may_be_equal.pop_front() {
-            if share {
-                let mut alike = core.catalog.hashed_alike(id, ALIKE)?;
-                if core.objects.can_reflink() {
-                    // Those will find this one, and share its extents then.
-                    alike.retain(|other| !self.may_be_equal.contains(other));
-                }
-                self.sharing = Some((id, Sharing::new(id, alike)));
+        if self.sharing_all || self.may_be_equal.len() >= GATHERED {
+            self.sharing_all = !self.may_be_equal.is_empty();
+            if let Some(id) = self.may_be_equal.pop_front() {
+                return Ok(Some(self.begin_sharing(core, id, share)?));
             }
-            return Ok(Some(Done::default()));
         }
         if let Some((id, reading)) = self.reading.take() {
             return self.read(core, id, reading).map(Some);
@@ -111,10 +140,28 @@ impl Work {
                 ..Done::default()
             }));
         }
-        if self.hashed.is_empty() {
-            return Ok(None);
+        if !self.hashed.is_empty() {
+            return self.commit(core).map(Some);
         }
-        self.commit(core).map(Some)
+        self.sharing_all = !self.may_be_equal.is_empty();
+        Ok(self.sharing_all.then(Done::default))
+    }
+
+    fn begin_sharing(
+        &mut self,
+        core: &Core,
+        id: ObjectId,
+        share: bool,
+    ) -> Result<Done, CatalogError> {
+        if share && !self.no_links {
+            let mut alike = core.catalog.hashed_alike(id, ALIKE)?;
+            if core.objects.can_reflink() {
+                // Those will find this one, and share its extents then.
+                alike.retain(|other| !self.may_be_equal.contains(other));
+            }
+            self.sharing = Some((id, Sharing::new(id, alike)));
+        }
+        Ok(Done::default())
     }
 
     /// Looks for objects to hash; says whether there is more to look at, or something was found.
@@ -138,6 +185,9 @@ impl Work {
         if let Some(after) = self.all.take() {
             let found = catalog.unhashed(after, LOOK)?;
             self.all = found.last().map(|last| last.id);
+            if self.all.is_none() && std::mem::take(&mut self.all_again) {
+                self.all = Some(ObjectId(0));
+            }
             self.enqueue(found);
             return Ok(true);
         }
@@ -166,7 +216,10 @@ impl Work {
     }
 
     fn begin(&mut self, core: &Core, record: ObjectRecord) -> Result<Done, OpError> {
-        // It may have been hashed, or given up, since it was found.
+        // It may have been hashed, or given up, since it was found, and found twice.
+        if self.hashed.iter().any(|(id, _)| *id == record.id) {
+            return Ok(Done::default());
+        }
         let still = core.catalog.object(record.id)?;
         let Some(record) = still.filter(|one| one.frozen && !one.hashed) else {
             return Ok(Done::default());
@@ -192,8 +245,10 @@ impl Work {
                 error = error as &dyn std::error::Error,
                 "an object was not hashed"
             );
-            self.failed.insert(id);
             done.failed = 1;
+            if stays(error) {
+                self.failed.insert(id);
+            }
         }
         Ok(done)
     }
@@ -204,7 +259,11 @@ impl Work {
             Err(error) => return self.leave(core, id, &error),
         };
         let mut done = Done::default();
-        if reading.is_done() {
+        if reading.checksum.entries().len() > BLOCKS {
+            tracing::warn!(object = id.0, "an object is too large to be hashed");
+            self.failed.insert(id);
+            done.failed = 1;
+        } else if reading.is_done() {
             self.hashed_bytes += reading.checksum.encoded_len();
             self.hashed.push((id, reading.checksum));
             if self.hashed.len() >= BATCH || self.hashed_bytes >= BATCH_BYTES {
@@ -220,12 +279,15 @@ impl Work {
     fn commit(&mut self, core: &Core) -> Result<Done, OpError> {
         let hashed = std::mem::take(&mut self.hashed);
         self.hashed_bytes = 0;
+        // Of what was frozen now, nobody has made sure that it survives a power failure.
+        self.durable = false;
         let mut change = Change::new();
         for (object, checksum) in &hashed {
+            let blocks = checksum.encode();
             change.push(Row::PutChecksum {
                 object: *object,
-                digest: checksum.digest(),
-                blocks: checksum.encode(),
+                digest: Checksum::digest_of(&blocks),
+                blocks,
             });
         }
         crate::fault::step();
@@ -242,7 +304,7 @@ impl Work {
 
     fn share(&mut self, core: &Core, id: ObjectId, mut sharing: Sharing) -> Result<Done, OpError> {
         let mut done = Done::default();
-        match sharing.step(core) {
+        match sharing.step(core, &mut self.durable) {
             Ok(Shared::NotYet { read }) => {
                 self.sharing = Some((id, sharing));
                 done.read = read;
@@ -250,6 +312,12 @@ impl Work {
             Ok(Shared::Done { saved }) => {
                 done.shared = u64::from(saved.is_some());
                 done.saved = saved.unwrap_or(0);
+            }
+            Ok(Shared::Unsupported) => {
+                self.no_links = true;
+                tracing::warn!(
+                    "the disk has no second names for files: equal contents are not stored once"
+                );
             }
             // Each has its own file then, which is as good.
             Err(error) => tracing::warn!(
@@ -259,4 +327,15 @@ impl Work {
         }
         Ok(done)
     }
+}
+
+/// Whether an object that could not be read is not tried again until somebody asks for everything.
+/// Else the system is short of something.
+fn stays(error: &ContentsError) -> bool {
+    use rustix::io::Errno;
+    let ContentsError::Object { source, .. } = error else {
+        return true;
+    };
+    let of_the_object = [Errno::NOENT, Errno::IO, Errno::UCLEAN];
+    Errno::from_io_error(source).is_none_or(|errno| of_the_object.contains(&errno))
 }

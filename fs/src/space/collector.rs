@@ -13,7 +13,8 @@ use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use serde::Serialize;
 use thiserror::Error;
 
-use super::remains::{Going, Remains};
+use super::hidden::Hidden;
+use super::remains::{Going, Kept, Remains};
 use super::shape::{Chain, Shape};
 use super::{doomed, merge, prune};
 use crate::catalog::{CatalogError, FamilyRecord, LayerRow};
@@ -71,6 +72,8 @@ pub(super) struct Steps<'a> {
     applied: u64,
     /// What is to be removed from the disk: one sync of the log serves many.
     remains: Remains,
+    /// Objects that keep the space of blocks that nobody sees.
+    kept: Kept,
 }
 
 /// Objects, and parts of them, removed after one sync of the log.
@@ -84,6 +87,7 @@ impl<'a> Steps<'a> {
             counted: None,
             applied: 0,
             remains: Remains::default(),
+            kept: Kept::default(),
         }
     }
 
@@ -101,9 +105,9 @@ pub(crate) type Progress<'a> = &'a mut dyn FnMut(&CollectReport, Duration) -> Co
 
 impl Steps<'_> {
     /// Removes what was gathered. What fails is gathered still.
-    fn flush(&mut self, core: &Core) -> Result<(), CollectError> {
+    pub(super) fn flush(&mut self, core: &Core) -> Result<(), CollectError> {
         let objects = self.remains.objects.len() as u64;
-        self.report.bytes += self.remains.remove(core)?;
+        self.report.bytes += self.remains.remove(core, &mut self.kept)?;
         self.report.objects += objects;
         Ok(())
     }
@@ -144,6 +148,28 @@ pub(crate) struct Collecting {
     /// Chains that have been looked at, and did not change since: those on a live layer are looked at
     /// again when somebody asks, or when it is frozen.
     settled: HashSet<Chain>,
+    hidden: Hidden,
+}
+
+impl Collecting {
+    /// Nothing was looked at. After a process that was killed objects may keep the space of blocks that
+    /// nobody sees.
+    pub(crate) fn new(crashed: bool) -> Self {
+        Self {
+            settled: HashSet::new(),
+            hidden: Hidden::new(crashed),
+        }
+    }
+
+    /// Every chain is to be looked at.
+    pub(crate) fn look_again(&mut self) {
+        self.settled.clear();
+    }
+
+    /// So is every object that may keep the space of blocks that nobody sees.
+    pub(crate) fn look_at_hidden(&mut self) {
+        self.hidden.look_at_all();
+    }
 }
 
 /// Layers that stay as they are, whatever their rows say. Asked for after those were read.
@@ -201,9 +227,22 @@ pub(crate) fn collect(
     while let Ok(true) = collected {
         collected = round(core, collecting, &mut steps);
     }
+    if collected.is_ok() {
+        collected = collecting
+            .hidden
+            .give_back(core, &mut steps)
+            .map(|()| false);
+    }
     // Also what was left when it was interrupted.
-    steps.flush(core)?;
+    let flushed = steps.flush(core);
+    // What was not reached of it is found again as well.
+    let blocks = steps.remains.blocks.iter().map(|&(id, _)| id);
+    collecting.hidden.keep(blocks.chain(steps.kept.objects));
+    flushed?;
     collected?;
+    if let Some(error) = steps.kept.failed {
+        return Err(OpError::from(error).into());
+    }
     let mut report = steps.report;
     report.elapsed_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
     Ok(report)

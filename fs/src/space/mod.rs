@@ -17,6 +17,7 @@
 mod collector;
 mod doomed;
 mod estimate;
+mod hidden;
 mod merge;
 mod prune;
 mod remains;

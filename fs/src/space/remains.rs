@@ -1,13 +1,14 @@
 //! Objects that nothing refers to any more, and parts of them.
 
 use std::collections::{HashMap, HashSet};
+use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use rustix::io::Errno;
 
-use crate::contents::{BLOCK, ContentsError, FileId, file_id};
+use crate::contents::{BLOCK, ContentsError, FileId, Punched, file_id};
 use crate::core::Core;
 use crate::dispatch::OpError;
 use crate::engine;
@@ -20,6 +21,15 @@ pub(super) struct Remains {
     pub(super) objects: Vec<(Ino, ObjectId)>,
     /// Blocks of objects that nobody sees.
     pub(super) blocks: Vec<(ObjectId, Range<u64>)>,
+}
+
+/// What keeps the space of blocks that nobody sees.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    /// The objects.
+    pub(super) objects: Vec<ObjectId>,
+    /// The first error that one of them has it from.
+    pub(super) failed: Option<ContentsError>,
 }
 
 /// Bytes that an object takes on the disk; what is gone takes none.
@@ -93,46 +103,59 @@ impl Remains {
         Ok(bytes)
     }
 
-    /// Removes it, once it is durable that nothing refers to it; returns how many bytes that freed. What
-    /// could not be removed stays.
-    pub(super) fn remove(&mut self, core: &Core) -> Result<u64, OpError> {
+    /// Removes it, once it is durable that nothing refers to it; returns how many bytes that freed.
+    /// Objects that could not be removed stay. `kept` is told of those that keep the space of blocks.
+    pub(super) fn remove(&mut self, core: &Core, kept: &mut Kept) -> Result<u64, OpError> {
         if self.len() == 0 {
             return Ok(0);
         }
-        let mut freed = 0;
-        if !self.blocks.is_empty() {
-            core.sync_catalog()?;
-        }
-        let doomed: HashSet<ObjectId> = self.objects.iter().map(|&(_, id)| id).collect();
-        while let Some((id, blocks)) = self.blocks.last() {
-            if !doomed.contains(id) {
-                let before = allocated(core, *id);
-                punch(core, *id, blocks)?;
-                freed += before.saturating_sub(allocated(core, *id));
-            }
-            self.blocks.pop();
-        }
         let mut going = Going::default();
-        let going = self.objects.iter().map(|&(_, id)| going.add(core, id));
-        let sizes: u64 = going.sum();
-        engine::remove(core, self.objects.clone())?;
+        let sizes = self.objects.iter().map(|&(_, id)| going.add(core, id));
+        let mut freed: u64 = sizes.sum();
+        // Which makes it durable that nothing refers to the blocks either. A file has fewer names
+        // afterwards, and one that has a single one left can get holes.
+        if self.objects.is_empty() {
+            core.sync_catalog()?;
+        } else {
+            engine::remove(core, self.objects.clone())?;
+        }
         self.objects.clear();
-        Ok(freed + sizes)
+        for (id, blocks) in self.blocks.drain(..) {
+            if going.objects.contains(&id) {
+                continue;
+            }
+            let before = allocated(core, id);
+            match punch(core, id, &blocks) {
+                Ok(Punched::Yes) => freed += before.saturating_sub(allocated(core, id)),
+                Ok(Punched::Refused) => kept.objects.push(id),
+                Ok(Punched::Gone) => {}
+                Err(error) => {
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "what nobody sees of an object keeps its space"
+                    );
+                    kept.objects.push(id);
+                    kept.failed.get_or_insert(error);
+                }
+            }
+        }
+        Ok(freed)
     }
 }
 
 /// Bytes with data in blocks of an object.
-fn data_in(core: &Core, id: ObjectId, blocks: &Range<u64>) -> Result<u64, ContentsError> {
-    let read = match core.objects.read(id) {
+pub(super) fn data_in(
+    core: &Core,
+    id: ObjectId,
+    blocks: &Range<u64>,
+) -> Result<u64, ContentsError> {
+    // Not through the cache of descriptors: that is for those who use a workspace.
+    let file = match File::open(core.objects.path(id)) {
         // Somebody removed it meanwhile.
-        Err(ContentsError::Object { source, .. })
-            if source.kind() == std::io::ErrorKind::NotFound =>
-        {
-            return Ok(0);
-        }
-        read => read?,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(0),
+        opened => opened.map_err(ContentsError::object("open", id))?,
     };
-    let meta = read.file.metadata();
+    let meta = file.metadata();
     if meta.map_err(ContentsError::object("look at", id))?.nlink() > 1 {
         // Others need it whole.
         return Ok(0);
@@ -140,11 +163,11 @@ fn data_in(core: &Core, id: ObjectId, blocks: &Range<u64>) -> Result<u64, Conten
     let end = blocks.end.saturating_mul(BLOCK);
     let (mut at, mut bytes) = (blocks.start.saturating_mul(BLOCK), 0);
     while at < end {
-        let start = match seek(&*read.file, SeekFrom::Data(at)) {
+        let start = match seek(&file, SeekFrom::Data(at)) {
             Err(Errno::NXIO) => break,
             found => found.map_err(ContentsError::object("look at", id))?,
         };
-        let hole = seek(&*read.file, SeekFrom::Hole(start));
+        let hole = seek(&file, SeekFrom::Hole(start));
         at = hole.map_err(ContentsError::object("look at", id))?;
         bytes += at.min(end).saturating_sub(start);
     }
@@ -152,18 +175,22 @@ fn data_in(core: &Core, id: ObjectId, blocks: &Range<u64>) -> Result<u64, Conten
 }
 
 /// Makes blocks of an object a hole, unless others are the same file: those need it whole.
-fn punch(core: &Core, id: ObjectId, blocks: &Range<u64>) -> Result<(), ContentsError> {
-    let punched = core.objects.punch(id, |file| {
+pub(super) fn punch(
+    core: &Core,
+    id: ObjectId,
+    blocks: &Range<u64>,
+) -> Result<Punched, ContentsError> {
+    core.objects.punch(id, |file| {
         let failed = ContentsError::object("punch a hole in", id);
         let size = file.metadata().map(|meta| meta.len());
         let size = size.map_err(ContentsError::object("look at", id))?;
         let start = blocks.start.saturating_mul(BLOCK).min(size);
-        let end = blocks.end.saturating_mul(BLOCK).min(size);
+        // To the end of its last block, or what that has on the disk would stay.
+        let end = blocks.end.min(size.div_ceil(BLOCK)).saturating_mul(BLOCK);
         if start >= end {
             return Ok(());
         }
         let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         fallocate(file, mode, start, end - start).map_err(failed)
-    });
-    punched.map(drop)
+    })
 }

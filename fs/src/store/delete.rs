@@ -223,6 +223,7 @@ impl Store {
         progress: &mut dyn FnMut(&CollectReport) -> ControlFlow<()>,
     ) -> Result<CollectReport, CollectError> {
         let mut collecting = self.core.collect.instead(&self.core.collecting);
+        collecting.look_at_hidden();
         self.collect_all(&mut collecting, progress)
     }
 
@@ -232,7 +233,7 @@ impl Store {
         progress: &mut dyn FnMut(&CollectReport) -> ControlFlow<()>,
     ) -> Result<CollectReport, CollectError> {
         // Chains on live layers as well: those have changed perhaps.
-        *collecting = Collecting::default();
+        collecting.look_again();
         collect(&self.core, collecting, &mut |report, _: Duration| {
             progress(report)
         })

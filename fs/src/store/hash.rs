@@ -10,8 +10,9 @@ impl Store {
     /// as it goes, whatever the settings say. `progress` is told after each step, and says whether to go
     /// on.
     ///
-    /// Where the disk shares extents, objects that were hashed before are not compared again: it is not
-    /// known what they share already.
+    /// Where the disk shares extents, objects that were hashed before are compared again: it is not known
+    /// what they share already. On a full disk what was hashed before is stored once, before the error is
+    /// returned.
     ///
     /// # Errors
     /// [`HashError`]. That an object cannot be read is no error, but in the report.

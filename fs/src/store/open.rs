@@ -30,7 +30,7 @@ use crate::layers::{SharedLayers, TreeError};
 use crate::lock::{Mutex, RwLock};
 use crate::private::open_private;
 use crate::retention::Retainer;
-use crate::space::{Collector, Room};
+use crate::space::{Collecting, Collector, Room};
 
 /// Name of the catalog file in a store.
 pub(super) const CATALOG: &str = "catalog.db";
@@ -407,7 +407,7 @@ impl Store {
             .start_checkpoints(Arc::new(move || before.sync_inherited(true)))
             .map_err(catalog_error)?;
         let numbers = Numbers::open(&catalog, last).map_err(catalog_error)?;
-        let hashing = settings::hashing(&catalog).map_err(catalog_error)?;
+        let hashing = settings::hashing(&catalog, lock.crashed).map_err(catalog_error)?;
         let bases = Arc::new(bases(&dir, &catalog)?);
         objects.serve_host(Box::new(HostFiles(Arc::downgrade(&bases))));
         let min_free = settings::min_free(&catalog).map_err(catalog_error)?;
@@ -426,7 +426,7 @@ impl Store {
             room,
             uses: Arc::default(),
             collect: Arc::default(),
-            collecting: Mutex::default(),
+            collecting: Mutex::new(Collecting::new(lock.crashed)),
             retain: Arc::default(),
             deciding: Mutex::default(),
             hashing,

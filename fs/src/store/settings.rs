@@ -176,10 +176,11 @@ pub(super) fn min_free(catalog: &Catalog) -> Result<Option<u64>, CatalogError> {
 }
 
 /// How contents are hashed in a store that is being opened.
-pub(super) fn hashing(catalog: &Catalog) -> Result<Hashing, CatalogError> {
+pub(super) fn hashing(catalog: &Catalog, crashed: bool) -> Result<Hashing, CatalogError> {
     Ok(Hashing::new(
         HASH_RATE.of(catalog)?,
         DEDUP.of(catalog)? != 0,
+        crashed,
     ))
 }
 
