@@ -13,6 +13,7 @@ mod dirty;
 mod extents;
 mod file;
 mod objects;
+mod source;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,8 +24,11 @@ pub(crate) use checksum::{Checksum, hash_block};
 pub(crate) use copy::{CopyError, FileCopy, copy_file};
 pub(crate) use damaged::WHOLE;
 pub(crate) use extents::ExtentMap;
-pub(crate) use file::{FileIo, FileIoError, Source};
-pub(crate) use objects::{FileId, Guarded, HostObjects, Joined, Objects, StillTheSame, file_id};
+pub(crate) use file::{FileIo, FileIoError};
+pub(crate) use objects::{
+    FAN_OUT, FileId, Guarded, HostObjects, Joined, Objects, StillTheSame, file_id,
+};
+pub(crate) use source::Source;
 
 use crate::catalog::CatalogError;
 use crate::id::ObjectId;

@@ -11,7 +11,7 @@ mod apply;
 mod rules;
 mod thread;
 
-pub(crate) use apply::{Found, find, retire};
+pub(crate) use apply::{Judging, find, retire};
 pub(crate) use rules::Rules;
 pub(crate) use thread::{Retainer, Signal};
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
 
-use super::apply::{Found, find, find_expired, retire};
+use super::apply::{Found, Judging, find, find_expired, retire};
 use super::rules::{Rules, SnapshotClass};
 use crate::catalog::CatalogError;
 use crate::core::Core;
@@ -43,6 +43,8 @@ pub(crate) struct Signal {
     closing: AtomicBool,
     /// Counts changes of rules.
     generation: AtomicU64,
+    /// Counts what happened to snapshots besides that some were taken.
+    changes: AtomicU64,
     /// Not after the next expiry, in nanoseconds since the epoch.
     next_expiry: AtomicI64,
 }
@@ -55,6 +57,7 @@ impl Default for Signal {
             wake: bounded(1),
             closing: AtomicBool::new(false),
             generation: AtomicU64::new(0),
+            changes: AtomicU64::new(0),
             // It has to be looked for.
             next_expiry: AtomicI64::new(i64::MIN),
         }
@@ -107,6 +110,16 @@ impl Signal {
     /// Changes with the rules.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
+    }
+
+    /// Snapshots were deleted or edited; told with the lock held under which they were.
+    pub(crate) fn changed(&self) {
+        self.changes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Changes with what there is of snapshots.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
     }
 
     fn is_closing(&self) -> bool {
@@ -269,7 +282,13 @@ impl Watch {
         if let Some(next) = found.next {
             self.due.insert(workspace, next);
         }
-        if self.delete(core, &found)? {
+        let judging = self.generation.map(|generation| Judging {
+            workspace,
+            rules: &self.rules,
+            generation,
+            now,
+        });
+        if self.delete(core, &found, judging)? {
             self.waiting.insert(workspace);
         }
         Ok(())
@@ -280,7 +299,7 @@ impl Watch {
         // Before the catalog is asked: an expiry that is set meanwhile is not overlooked.
         core.retain.next_expiry.store(i64::MAX, Ordering::Release);
         let found = find_expired(core, &core.uses.all(), now)?;
-        self.expired_waits = self.delete(core, &found)?;
+        self.expired_waits = self.delete(core, &found, None)?;
         if let Some(next) = core.catalog.next_expiry(now)? {
             core.retain.expires(next);
         }
@@ -288,12 +307,14 @@ impl Watch {
     }
 
     /// Deletes what was found; says whether something waits for the end of a use.
-    fn delete(&self, core: &Core, found: &Found) -> Result<bool, CatalogError> {
-        let Some(generation) = self.generation else {
-            return Ok(false);
-        };
+    fn delete(
+        &self,
+        core: &Core,
+        found: &Found,
+        judging: Option<Judging<'_>>,
+    ) -> Result<bool, CatalogError> {
         let go_on = || !core.retain.is_closing();
-        let retired = retire(core, &found.going, generation, &go_on)?;
+        let retired = retire(core, found, judging, &go_on)?;
         for (snapshot, why) in &retired {
             tracing::info!(id = %snapshot.id, ?why, "snapshot deleted");
         }
