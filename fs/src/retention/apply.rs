@@ -164,3 +164,44 @@ pub(crate) fn retire(
     }
     Ok(retired)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::WorkspaceName;
+    use crate::store::{DeleteSelection, SnapshotOptions, Store};
+
+    #[test]
+    fn what_is_left_is_counted_again_when_others_were_deleted_meanwhile() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        Store::init(&path).unwrap();
+        let store = Store::open(&path).unwrap();
+        let name = WorkspaceName::parse("w").unwrap();
+        let workspace = store.create_workspace(&name).unwrap().id;
+        let take = || store.snapshot("w", &SnapshotOptions::default()).unwrap();
+        let taken: Vec<_> = (0..5).map(|_| take().id).collect();
+        let core = &store.core;
+        // Only here: the thread does not know of it.
+        let mut rules = Rules::default();
+        let rule = RetentionRule {
+            keep_last: NonZeroU64::new(3),
+            keep_within: None,
+        };
+        rules.set(None, SnapshotClass::ByHand, rule);
+        let now = crate::engine::now_ns();
+        let found = find(core, workspace, &rules, &HashSet::new(), now).unwrap();
+        assert_eq!(found.going.len(), 2);
+        let newest = DeleteSelection::These(vec![taken[4].to_string()]);
+        store.delete_snapshots(&newest, false).unwrap();
+        let judging = Judging {
+            workspace,
+            rules: &rules,
+            generation: core.retain.generation(),
+            now,
+        };
+        let retired = retire(core, &found, Some(judging), &|| true).unwrap();
+        let retired: Vec<_> = retired.into_iter().map(|(one, _)| one.id).collect();
+        assert_eq!(retired, taken[..1]);
+    }
+}

@@ -8,6 +8,7 @@
 //! ([`crate::store::drop_snapshots`]).
 
 mod apply;
+mod clock;
 mod rules;
 mod thread;
 

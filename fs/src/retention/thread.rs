@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
 
 use super::apply::{Found, Judging, find, find_expired, retire};
+use super::clock::{Clock, Reading};
 use super::rules::{Rules, SnapshotClass};
 use crate::catalog::CatalogError;
 use crate::core::Core;
-use crate::engine::now_ns;
 use crate::id::WorkspaceId;
 
 /// Shortest time between two looks.
@@ -41,6 +41,8 @@ pub(crate) struct Signal {
     missed: AtomicBool,
     wake: (Sender<()>, Receiver<()>),
     closing: AtomicBool,
+    /// Somebody says that the clock is right.
+    trusted: AtomicBool,
     /// Counts changes of rules.
     generation: AtomicU64,
     /// Counts what happened to snapshots besides that some were taken.
@@ -56,6 +58,7 @@ impl Default for Signal {
             missed: AtomicBool::new(false),
             wake: bounded(1),
             closing: AtomicBool::new(false),
+            trusted: AtomicBool::new(false),
             generation: AtomicU64::new(0),
             changes: AtomicU64::new(0),
             // It has to be looked for.
@@ -110,6 +113,11 @@ impl Signal {
     /// Changes with the rules.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
+    }
+
+    /// Whoever had rules applied goes by the clock as it is.
+    pub(crate) fn trust_clock(&self) {
+        self.trusted.store(true, Ordering::Release);
     }
 
     /// Snapshots were deleted or edited; told with the lock held under which they were.
@@ -167,10 +175,20 @@ impl Drop for Retainer {
 }
 
 fn run(core: &Core) {
-    let mut watch = Watch::default();
+    let (mut watch, mut clock) = (Watch::default(), Clock::default());
     loop {
         let began = Instant::now();
-        let looked = catch_unwind(AssertUnwindSafe(|| watch.look(core)));
+        if core.retain.trusted.swap(false, Ordering::AcqRel) {
+            clock.trust();
+        }
+        let (now, jumped) = clock.look(Reading::now());
+        if jumped {
+            tracing::warn!(
+                "the clock jumped forward: for an hour nothing is deleted for what it gained, \
+                 or until `floe retention apply`"
+            );
+        }
+        let looked = catch_unwind(AssertUnwindSafe(|| watch.look(core, now)));
         let rest = if let Ok(Ok(())) = looked {
             TICK.max(began.elapsed() * REST)
         } else {
@@ -227,7 +245,7 @@ impl Default for Watch {
 }
 
 impl Watch {
-    fn look(&mut self, core: &Core) -> Result<(), CatalogError> {
+    fn look(&mut self, core: &Core, now: i64) -> Result<(), CatalogError> {
         let signal = &core.retain;
         let generation = signal.generation();
         if self.generation != Some(generation) {
@@ -243,7 +261,6 @@ impl Watch {
             }
         }
         let some_ended = core.uses.some_ended();
-        let now = now_ns();
         if signal.next_expiry.load(Ordering::Acquire) <= now || (some_ended && self.expired_waits) {
             self.expire(core, now)?;
         }

@@ -166,6 +166,9 @@ impl Store {
     /// [`RetentionError`].
     pub fn apply_retention(&self, dry_run: bool) -> Result<RetentionReport, RetentionError> {
         let core = &self.core;
+        if !dry_run {
+            core.retain.trust_clock();
+        }
         // In this order: rules that are changed in between delete nothing.
         let generation = core.retain.generation();
         let rules = Rules::read(core)?;
