@@ -11,7 +11,10 @@ use std::os::unix::fs::PermissionsExt;
 
 use floe_fs::dispatch::{Dispatch, Errno, Fallocate, Write};
 use floe_fs::id::{Ino, ObjectId};
-use floe_fs::{CheckError, CheckReport, Damage, Found, Problem, RepairOptions, SeenIn, View};
+use floe_fs::{
+    CheckError, CheckReport, Damage, DiffOptions, DiffSide, ForkSource, Found, LandOptions,
+    Problem, RepairOptions, SeenIn, View,
+};
 
 use common::read;
 use support::{
@@ -366,4 +369,157 @@ fn bytes_that_are_back_are_read_again() {
     let store = copy.open();
     let frozen = store.open_frozen(&f.snapshot).unwrap();
     assert_eq!(read(&frozen, f.large), large());
+}
+
+/// Truncation leaves a hole where there were bytes: it must not pass for the zeros of a sparse file.
+#[test]
+fn damaged_blocks_that_are_holes_now_are_data_and_not_zeros() {
+    let f = fixture();
+    let copy = f.copy();
+    copy.hash(OLD);
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .open(copy.object(OLD));
+    file.unwrap().set_len(0).unwrap();
+    let store = copy.open();
+    assert!(repair(&store, DATA).is_clean());
+    let frozen = store.open_frozen(&f.snapshot).unwrap();
+    let (at, size) = (BLOCK as u64 + 5, LARGE as u64);
+    assert_eq!(frozen.seek(f.large, at, false).unwrap(), at);
+    assert_eq!(frozen.seek(f.large, at, true).unwrap(), size);
+    drop(frozen);
+    // The same block as a hole: whether it is equal cannot be told.
+    let view = store.open_live("w").unwrap();
+    let mode = Fallocate::PunchHole;
+    view.fallocate(common::ROOT_USER, f.large, mode, 0, BLOCK as u64)
+        .unwrap();
+    store.close_view(&view);
+    drop(view);
+    let sides = [
+        DiffSide::Snapshot(f.snapshot.clone()),
+        DiffSide::Workspace("w".to_owned()),
+    ];
+    let diff = store.diff(&sides[0], &sides[1], &DiffOptions::default());
+    assert!(diff.is_err(), "{diff:?}");
+}
+
+#[test]
+fn a_file_whose_damage_is_a_hole_is_not_landed_as_zeros() {
+    let f = fixture();
+    let copy = f.copy();
+    let store = copy.open();
+    let source = ForkSource::Workspace("w".to_owned());
+    store.fork(&source, &[common::name("f")]).unwrap();
+    let view = store.open_live("f").unwrap();
+    let file = common::make(&view, Ino::ROOT, "new", floe_fs::attr::FileKind::File);
+    common::write(&view, file, 0, &large());
+    store.close_view(&view);
+    drop(view);
+    close(store);
+    let catalog = rusqlite::Connection::open(copy.path.join("catalog.db")).unwrap();
+    let newest = "SELECT max(id) FROM object";
+    let new: i64 = catalog.query_row(newest, [], |row| row.get(0)).unwrap();
+    drop(catalog);
+    let object = std::fs::OpenOptions::new()
+        .write(true)
+        .open(copy.object(new.unsigned_abs()));
+    object.unwrap().set_len(0).unwrap();
+    copy.sql(&format!(
+        "WITH RECURSIVE block(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM block WHERE n < 6)
+         INSERT INTO damaged SELECT {new}, n FROM block"
+    ));
+    let store = copy.open();
+    let landed = store.land("f", None, &LandOptions::default());
+    assert!(landed.is_err(), "{landed:?}");
+    let target = store.open_live("w").unwrap();
+    assert!(!common::list(&target, Ino::ROOT).contains(&"new".to_owned()));
+    store.close_view(&target);
+}
+
+/// Its digest says that a checksum is not what was written: then nothing of it counts.
+#[test]
+fn a_checksum_that_changed_does_not_have_good_data_refused() {
+    let f = fixture();
+    let copy = f.copy();
+    copy.hash(OLD);
+    // The last byte of the hash of the first block.
+    copy.sql(&format!(
+        "UPDATE checksum SET blocks = CAST(substr(blocks, 1, 39) || x'ee' || substr(blocks, 41) AS BLOB)
+         WHERE object = {OLD} AND substr(blocks, 40, 1) <> x'ee'"
+    ));
+    let store = copy.open();
+    let object = ObjectId(OLD);
+    let found = check_data(&store).problems;
+    assert_eq!(found, [Problem::ChecksumDamaged { object }]);
+    let done = repair(&store, DATA);
+    assert!(
+        done.is_clean() && done.after.known.is_empty(),
+        "{:?}",
+        done.after
+    );
+    let frozen = store.open_frozen(&f.snapshot).unwrap();
+    assert_eq!(read(&frozen, f.large), large());
+}
+
+/// Nor may a checksum go that refused blocks need: without it they would count as read.
+#[test]
+fn refused_blocks_stay_refused_when_their_checksum_is_gone() {
+    let f = fixture();
+    let copy = f.copy();
+    copy.hash(OLD);
+    copy.flip(OLD, BLOCK);
+    let store = copy.open();
+    assert!(repair(&store, DATA).is_clean());
+    close(store);
+    copy.sql(&format!("DELETE FROM checksum WHERE object = {OLD}"));
+    let store = copy.open();
+    for _ in 0..2 {
+        let done = repair(&store, DATA);
+        assert_eq!((done.left.len(), done.after.known.len()), (1, 1));
+    }
+    let frozen = store.open_frozen(&f.snapshot).unwrap();
+    assert_eq!(read_at(&frozen, f.large, BLOCK, 1), Err(EIO));
+}
+
+#[test]
+fn what_was_never_hashed_is_good_again_when_it_can_be_read() {
+    let f = fixture();
+    let copy = f.copy();
+    copy.sql(&format!("INSERT INTO damaged VALUES ({OLD}, 2)"));
+    let aside = copy.path.join("aside");
+    std::fs::rename(copy.object(NEW), &aside).unwrap();
+    let store = copy.open();
+    let done = repair(&store, METADATA);
+    assert_eq!(done.after.known.len(), 2, "{done:?}");
+    let done = repair(&store, DATA);
+    assert_eq!(done.after.known.len(), 1, "{done:?}");
+    std::fs::rename(&aside, copy.object(NEW)).unwrap();
+    let done = repair(&store, DATA);
+    assert!(done.is_clean() && done.after.known.is_empty(), "{done:?}");
+    let live = store.open_live("w").unwrap();
+    let mut expected = large();
+    expected[..BLOCK].fill(0xee);
+    assert_eq!(read(&live, f.large), expected);
+    store.close_view(&live);
+}
+
+#[test]
+fn a_file_that_was_replaced_is_read_and_not_the_one_that_was_open() {
+    let f = fixture();
+    let copy = f.copy();
+    copy.hash(OLD);
+    let good = copy.path.join("good");
+    std::fs::copy(copy.object(OLD), &good).unwrap();
+    copy.flip(OLD, BLOCK);
+    let store = copy.open();
+    let read_it = || {
+        let frozen = store.open_frozen(&f.snapshot).unwrap();
+        read_at(&frozen, f.large, 0, LARGE)
+    };
+    assert!(read_it().is_ok());
+    repair(&store, DATA);
+    assert_eq!(read_it(), Err(EIO));
+    std::fs::rename(&good, copy.object(OLD)).unwrap();
+    assert!(repair(&store, DATA).after.known.is_empty());
+    assert_eq!(read_it(), Ok(large()));
 }

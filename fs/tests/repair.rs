@@ -123,6 +123,52 @@ fn files_that_belong_to_nothing_are_kept_in_quarantine() {
     shows_everything(&store, &f);
 }
 
+/// The file of an object whose row is lost is all that there is to repair it with.
+#[test]
+fn opening_after_a_crash_leaves_what_extents_name() {
+    let f = fixture();
+    let copy = f.copy();
+    copy.sql(&format!("DELETE FROM object WHERE id = {OLD}"));
+    std::fs::write(copy.object(900), b"nobody's").unwrap();
+    std::fs::write(copy.path.join("lock"), b"1\n").unwrap();
+    let store = copy.open();
+    assert!(copy.object(OLD).exists() && !copy.object(900).exists());
+    assert!(repair(&store, METADATA).is_clean());
+    shows_everything(&store, &f);
+}
+
+/// Names that are to be given may be taken: by files of the user.
+#[test]
+fn what_lost_its_name_replaces_nothing() {
+    let f = fixture();
+    let copy = f.copy();
+    let store = copy.open();
+    let view = store.open_live("w").unwrap();
+    let small = make(&view, Ino::ROOT, "gone", FileKind::File);
+    for taken in ["lost+found", "lost+found-floe"] {
+        let file = make(&view, Ino::ROOT, taken, FileKind::File);
+        write(&view, file, 0, b"mine");
+    }
+    let lost = make(&view, Ino::ROOT, "lost+found-floe-1", FileKind::Directory);
+    let same = make(&view, lost, &format!("ino-{small}"), FileKind::File);
+    write(&view, same, 0, b"mine");
+    store.close_view(&view);
+    drop(view);
+    close(store);
+    copy.sql(&format!("DELETE FROM dentry WHERE ino = {small}"));
+    let store = copy.open();
+    let done = repair(&store, METADATA);
+    assert!(done.is_clean(), "{done:#?}");
+    let view = store.open_live("w").unwrap();
+    let names = list(&view, lost);
+    assert_eq!(names, [format!("ino-{small}"), format!("ino-{small}-1")]);
+    assert_eq!(read(&view, same), b"mine");
+    let root = list(&view, Ino::ROOT);
+    let kept = root.iter().filter(|name| name.starts_with("lost+found"));
+    assert_eq!(kept.count(), 3);
+    store.close_view(&view);
+}
+
 #[test]
 fn what_lost_its_name_in_a_workspace_is_found_again() {
     let f = fixture();

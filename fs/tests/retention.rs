@@ -353,6 +353,38 @@ fn a_clock_that_was_wrong_does_not_delete_more() {
     assert_eq!(left(&store, Some("w")), ids[2..3]);
 }
 
+/// Which is the newest is for the order of taking to say, also where several workspaces are looked at.
+#[test]
+fn the_newest_stay_whatever_the_clock_said() {
+    let (dir, store) = scratch();
+    let path = dir.path().join("s");
+    let mut changes = String::new();
+    let mut ids = Vec::new();
+    for ws in ["a", "b"] {
+        store.create_workspace(&name(ws)).unwrap();
+        let of = taken(&store, ws, 3);
+        let back = now() - 1000 * HOUR;
+        changes += &format!(
+            "UPDATE snapshot SET created_at = {back} WHERE id = '{}';",
+            of[2]
+        );
+        ids.push(of);
+    }
+    let store = sql(store, &path, &changes);
+    for oldest_first in [false, true] {
+        let selection = DeleteSelection::Matching {
+            filter: SnapshotFilter {
+                oldest_first,
+                ..SnapshotFilter::default()
+            },
+            keep_last: 1,
+        };
+        store.delete_snapshots(&selection, false).unwrap();
+        assert_eq!(left(&store, Some("a")), ids[0][2..]);
+        assert_eq!(left(&store, Some("b")), ids[1][2..]);
+    }
+}
+
 #[test]
 fn what_is_due_is_deleted_when_the_store_is_opened() {
     let (dir, store) = scratch();

@@ -70,6 +70,7 @@ impl From<CheckError> for ApiError {
     fn from(error: CheckError) -> Self {
         match error {
             CheckError::Interrupted => Self::from_error(ErrorKind::Interrupted, &error),
+            CheckError::Read { .. } => Self::from_error(ErrorKind::Failed, &error),
             CheckError::Catalog(inner) => inner.into(),
         }
     }
@@ -85,7 +86,9 @@ impl From<RepairError> for ApiError {
             RepairError::Overtaken => made(ErrorKind::Conflict).hint("try again"),
             RepairError::Interrupted => made(ErrorKind::Interrupted),
             RepairError::Catalog(inner) => inner.into(),
-            RepairError::Quarantine(_) | RepairError::Store(_) => made(ErrorKind::Failed),
+            RepairError::Quarantine(_) | RepairError::Store(_) | RepairError::Read { .. } => {
+                made(ErrorKind::Failed)
+            }
         }
     }
 }

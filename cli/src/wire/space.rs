@@ -29,8 +29,12 @@ pub struct DeletedSnapshot {
     /// As it was.
     #[serde(flatten)]
     pub snapshot: Snapshot,
-    /// Workspaces (by name) and snapshots (by id) that stand on it: what they show of it stays.
+    /// Workspaces (by name) and snapshots (by id) that stand on it: what they show of it stays. At most
+    /// 16 are named.
     pub held_by: Vec<String>,
+    /// How many more there are.
+    #[serde(default)]
+    pub more_held_by: u64,
 }
 
 impl From<floe_fs::DeletedSnapshot> for DeletedSnapshot {
@@ -38,6 +42,7 @@ impl From<floe_fs::DeletedSnapshot> for DeletedSnapshot {
         Self {
             snapshot: deleted.snapshot.into(),
             held_by: deleted.held_by,
+            more_held_by: deleted.more_held_by,
         }
     }
 }

@@ -44,7 +44,7 @@ pub(crate) use landed::LandedRecord;
 pub(crate) use lists::{SnapshotQuery, SnapshotRecord, WorkspaceRecord};
 pub(crate) use pinned::Pinned;
 pub(crate) use query::{ExtentRow, Queries};
-pub(crate) use repair::ServedObject;
+pub(crate) use repair::{HashOf, ServedObject};
 pub(crate) use retention::KeptRecord;
 pub(crate) use schema::{APPLICATION_ID, FORMAT};
 pub(crate) use space::{FamilyRecord, LayerRow};

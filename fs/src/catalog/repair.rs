@@ -2,6 +2,7 @@
 //!
 //! No row here changes what a frozen layer shows, but that damaged bytes cannot be read any more.
 
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -12,6 +13,7 @@ use super::connect::connect;
 use super::query::unsigned;
 use super::{Catalog, CatalogError, Peek};
 use crate::change::Row;
+use crate::contents::FAN_OUT;
 use crate::id::{Ino, LayerId, ObjectId};
 
 /// Labels of snapshots that do not exist.
@@ -79,6 +81,15 @@ pub(crate) struct Claim {
     pub(crate) end: u64,
 }
 
+/// What is said of the hash of an object.
+#[derive(Clone, Debug)]
+pub(crate) struct HashOf {
+    /// Whether it says that it was hashed.
+    pub(crate) hashed: bool,
+    /// `checksum.digest` and `checksum.blocks`.
+    pub(crate) checksum: Option<(i64, Vec<u8>)>,
+}
+
 impl Catalog {
     /// Objects in the order of their numbers, behind one, at most so many.
     pub(crate) fn objects_after(
@@ -125,16 +136,41 @@ impl Catalog {
         })
     }
 
-    /// `checksum.blocks` of an object, if it was hashed.
-    pub(crate) fn checksum_of(&self, object: ObjectId) -> Result<Option<Vec<u8>>, CatalogError> {
+    /// What is said of the hash of an object; none if it has no row.
+    pub(crate) fn hash_of(&self, object: ObjectId) -> Result<Option<HashOf>, CatalogError> {
+        let sql = "SELECT o.hashed, c.digest, c.blocks FROM object o \
+                   LEFT JOIN checksum c ON c.object = o.id WHERE o.id = ?1";
+        let hash_of = |row: &rusqlite::Row<'_>| {
+            let digest: Option<i64> = row.get(1)?;
+            let blocks: Option<Vec<u8>> = row.get(2)?;
+            Ok(HashOf {
+                hashed: row.get(0)?,
+                checksum: digest.zip(blocks),
+            })
+        };
         self.reader()
-            .query_row(
-                "SELECT blocks FROM checksum WHERE object = ?1",
-                [int(object.0)],
-                |row| row.get(0),
-            )
+            .query_row(sql, [int(object.0)], hash_of)
             .optional()
             .map_err(CatalogError::during("reading a checksum"))
+    }
+
+    /// Every object that an extent names.
+    pub(crate) fn named_objects(&self) -> Result<HashSet<ObjectId>, CatalogError> {
+        let sql = "SELECT DISTINCT object FROM extent WHERE object IS NOT NULL";
+        let found = self.collect("reading extents", sql, [], |row| {
+            unsigned(row, 0).map(ObjectId)
+        })?;
+        Ok(found.into_iter().collect())
+    }
+
+    /// How many objects each directory of them holds, by its number.
+    pub(crate) fn objects_by_directory(&self) -> Result<HashMap<u64, u64>, CatalogError> {
+        let sql = "SELECT id / ?1, count(*) FROM object GROUP BY 1";
+        let key = [int(FAN_OUT)];
+        let found = self.collect("counting objects", sql, key, |row| {
+            Ok((unsigned(row, 0)?, unsigned(row, 1)?))
+        })?;
+        Ok(found.into_iter().collect())
     }
 
     /// Every damaged block that is known.

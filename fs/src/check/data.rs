@@ -18,7 +18,7 @@ use thiserror::Error;
 use super::places;
 use super::report::{CheckReport, Damage, Problem};
 use crate::base::host_inode;
-use crate::catalog::{CatalogError, ServedObject};
+use crate::catalog::{CatalogError, HashOf, ServedObject};
 use crate::change::BLOCK_END;
 use crate::contents::{BLOCK, Checksum, WHOLE, as_len, hash_block};
 use crate::core::Core;
@@ -34,6 +34,15 @@ pub enum CheckError {
     /// Whoever wanted it does not want it any more.
     #[error("the check was interrupted")]
     Interrupted,
+    /// The system does not let an object be read now: that says nothing of its bytes.
+    #[error("cannot read object {object}")]
+    Read {
+        /// Which object.
+        object: ObjectId,
+        /// The system's error.
+        #[source]
+        source: io::Error,
+    },
     /// The catalog failed.
     #[error(transparent)]
     Catalog(#[from] CatalogError),
@@ -138,6 +147,9 @@ impl Reading<'_> {
             Ok(file) => file,
             // Given up meanwhile; else it is told as what it is, a file that is missing.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return self.tell(),
+            Err(source) if !is_damage(&source) => {
+                return Err(CheckError::Read { object: id, source });
+            }
             Err(error) => {
                 tracing::warn!(%error, object = id.0, "cannot open an object");
                 if self.core.catalog.has_object(id)? {
@@ -146,14 +158,19 @@ impl Reading<'_> {
                 return self.tell();
             }
         };
-        let checksum = self.core.catalog.checksum_of(id)?;
-        let checksum = checksum.as_deref().and_then(Checksum::decode);
+        let hash_of = self.core.catalog.hash_of(id)?;
+        let checksum = hash_of.as_ref().and_then(believed);
         let claimed = claimed(self.core, record)?;
         let suspects = match &checksum {
             Some(checksum) => self.verify(id, &file, checksum, &claimed)?,
             None => {
                 self.done.without_checksum += 1;
-                self.read_through(&file, &claimed)?
+                let suspects = self.read_through(&file, &claimed)?;
+                // What was hashed once may be refused because its bytes are others.
+                if hash_of.is_some_and(|of| !of.hashed && of.checksum.is_none()) {
+                    self.heal_readable(id, &file, &claimed, &suspects);
+                }
+                suspects
             }
         };
         self.done.objects += 1;
@@ -274,6 +291,27 @@ impl Reading<'_> {
         Ok(suspects)
     }
 
+    /// What was refused of an object that was never hashed could not be read: it is good again when it
+    /// can.
+    fn heal_readable(
+        &mut self,
+        id: ObjectId,
+        file: &File,
+        claimed: &[Range<u64>],
+        suspects: &[u64],
+    ) {
+        for block in self.known(id) {
+            let is_back = if block == WHOLE {
+                suspects.is_empty()
+            } else {
+                covers(claimed, block) && read_block(file, block, &mut self.buffer).is_ok()
+            };
+            if is_back {
+                self.done.healed.push((id, block));
+            }
+        }
+    }
+
     /// Looks at blocks again that seemed to be damaged, and tells of those that are.
     fn judge(
         &mut self,
@@ -301,7 +339,8 @@ impl Reading<'_> {
                     }
                 }
                 Ok(_) => continue,
-                Err(_) => Damage::Unreadable,
+                Err(error) if is_damage(&error) => Damage::Unreadable,
+                Err(source) => return Err(CheckError::Read { object: id, source }),
             };
             if !known.contains(&block) {
                 damaged.push((found, block));
@@ -338,6 +377,30 @@ impl Reading<'_> {
             ControlFlow::Break(()) => Err(CheckError::Interrupted),
         }
     }
+}
+
+/// The checksum that counts for an object: one that says of itself what it is, of an object that says
+/// that it was hashed.
+fn believed(of: &HashOf) -> Option<Checksum> {
+    let (digest, blocks) = of.checksum.as_ref().filter(|_| of.hashed)?;
+    Checksum::decode(blocks).filter(|checksum| checksum.digest() == *digest)
+}
+
+/// Whether an error says that bytes are lost. Others pass: of too little memory, too many open files,
+/// missing permissions.
+fn is_damage(error: &io::Error) -> bool {
+    let lost = [
+        // A disk, or a file system's own checksum, fails.
+        libc::EIO,
+        libc::EUCLEAN,
+        libc::EBADMSG,
+        // What is there is no file.
+        libc::ELOOP,
+        libc::EISDIR,
+    ];
+    error
+        .raw_os_error()
+        .is_some_and(|code| lost.contains(&code))
 }
 
 /// An object's file, through no descriptor of others: they are few.
@@ -439,6 +502,23 @@ mod tests {
         for block in [3, 4, 9, 19] {
             assert!(!covers(&all, block), "{block}");
         }
+    }
+
+    #[test]
+    fn a_checksum_counts_only_as_it_was_written_and_errors_that_pass_are_no_damage() {
+        let blocks = Checksum::default().encode();
+        let digest = Checksum::default().digest();
+        let of = |hashed, digest| HashOf {
+            hashed,
+            checksum: Some((digest, blocks.clone())),
+        };
+        assert!(believed(&of(true, digest)).is_some());
+        assert!(believed(&of(true, digest ^ 1)).is_none());
+        assert!(believed(&of(false, digest)).is_none());
+        for code in [libc::EACCES, libc::EMFILE, libc::ENOMEM, libc::ENFILE] {
+            assert!(!is_damage(&io::Error::from_raw_os_error(code)));
+        }
+        assert!(is_damage(&io::Error::from_raw_os_error(libc::EIO)));
     }
 
     #[test]

@@ -8,12 +8,13 @@
 
 use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 
 use super::damaged::WHOLE;
 use super::extents::Segment;
+use super::source::{blocks, bytes, intact, read_object};
 use super::{BLOCK, ContentsError, ExtentMap, Objects, WHOLE_COPY_MAX, as_len};
 use crate::change::{BLOCK_END, Change, Row};
 use crate::fault;
@@ -23,109 +24,6 @@ use crate::id::{Ino, LayerId, ObjectId};
 const COPY_CHUNK: usize = 64 << 10;
 /// Bytes in a run of zeros worth leaving a hole for.
 const PAGE: usize = 4096;
-
-/// Reads from a file's extents.
-pub(crate) struct Source<'a> {
-    pub(crate) objects: &'a Objects,
-    pub(crate) map: &'a ExtentMap,
-}
-
-/// The blocks that hold the bytes `range`.
-fn blocks(range: &Range<u64>) -> Range<u64> {
-    range.start / BLOCK..range.end.div_ceil(BLOCK)
-}
-
-/// The bytes of a run of blocks.
-fn bytes(blocks: &Range<u64>) -> Range<u64> {
-    blocks.start * BLOCK..blocks.end.saturating_mul(BLOCK)
-}
-
-impl Source<'_> {
-    /// Fills `out` with the bytes at `offset`; holes and what lies behind an object's end read as
-    /// zeros. The caller has cut the range to the file's size.
-    pub(crate) fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), ContentsError> {
-        let end = offset + out.len() as u64;
-        for (run, segment) in self.map.runs(blocks(&(offset..end))) {
-            let part = bytes(&run);
-            let (from, to) = (part.start.max(offset), part.end.min(end));
-            let slice = &mut out[as_len(from - offset)..as_len(to - offset)];
-            match segment.and_then(|segment| segment.object) {
-                None => slice.fill(0),
-                Some(object) => {
-                    let objects = self.objects;
-                    intact(objects, object, &(from..to))?;
-                    objects.read_with(object, |file| read_object(file, object, from, slice))?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// The next data or hole at or after `offset`, which lies before `size`; `size` when there is
-    /// none.
-    pub(crate) fn seek(&self, offset: u64, size: u64, hole: bool) -> Result<u64, ContentsError> {
-        for (run, segment) in self.map.runs(blocks(&(offset..size))) {
-            let part = bytes(&run);
-            let (mut at, end) = (part.start.max(offset), part.end.min(size));
-            let Some(object) = segment.and_then(|segment| segment.object) else {
-                if hole {
-                    return Ok(at);
-                }
-                continue;
-            };
-            let from = if hole {
-                SeekFrom::Hole(at)
-            } else {
-                SeekFrom::Data(at)
-            };
-            let found = self
-                .objects
-                .read_with(object, |file| Ok(seek(file, from)))?;
-            at = match found {
-                Ok(found) => found,
-                // Behind the object's end there is nothing but hole.
-                Err(rustix::io::Errno::NXIO) if hole => at,
-                Err(rustix::io::Errno::NXIO) => end,
-                Err(errno) => return Err(ContentsError::object("seek in", object)(errno)),
-            };
-            if at < end {
-                return Ok(at);
-            }
-        }
-        Ok(size)
-    }
-}
-
-/// Makes sure that bytes of an object are not known to be damaged.
-fn intact(objects: &Objects, object: ObjectId, range: &Range<u64>) -> Result<(), ContentsError> {
-    match objects.damaged().among(object, &blocks(range)).first() {
-        None => Ok(()),
-        Some(&block) => Err(ContentsError::Damaged { object, block }),
-    }
-}
-
-fn read_object(
-    file: &File,
-    object: ObjectId,
-    mut offset: u64,
-    mut out: &mut [u8],
-) -> Result<(), ContentsError> {
-    while !out.is_empty() {
-        match file.read_at(out, offset) {
-            Ok(0) => {
-                out.fill(0);
-                break;
-            }
-            Ok(count) => {
-                offset += count as u64;
-                out = &mut out[count..];
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(ContentsError::object("read", object)(error)),
-        }
-    }
-    Ok(())
-}
 
 /// Changes a file's extents in the live layer. Collects the rows to commit in `change`.
 pub(crate) struct FileIo<'a> {

@@ -14,6 +14,7 @@ mod extents;
 mod file;
 mod objects;
 mod shaping;
+mod source;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -24,9 +25,10 @@ pub(crate) use checksum::{Checksum, hash_block};
 pub(crate) use copy::{CopyError, FileCopy, copy_file};
 pub(crate) use damaged::WHOLE;
 pub(crate) use extents::ExtentMap;
-pub(crate) use file::{FileIo, FileIoError, Source};
-pub(crate) use objects::{Guarded, HostObjects, Objects, StillTheSame};
+pub(crate) use file::{FileIo, FileIoError};
+pub(crate) use objects::{FAN_OUT, Guarded, HostObjects, Objects, StillTheSame};
 pub(crate) use shaping::{FileId, Joined, Punched, file_id};
+pub(crate) use source::Source;
 
 use crate::catalog::CatalogError;
 use crate::id::ObjectId;

@@ -20,7 +20,7 @@ use crate::lock::{Mutex, rank};
 use crate::private::open_private;
 
 /// Objects in one directory: directories stay small enough to be read at once.
-const FAN_OUT: u64 = 4096;
+pub(crate) const FAN_OUT: u64 = 4096;
 /// Past this many objects the whole disk is synced at once.
 const SYNC_ONE_BY_ONE: usize = 64;
 /// Descriptors kept open.

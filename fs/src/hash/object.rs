@@ -8,6 +8,7 @@ use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 
 use crate::catalog::ObjectRecord;
+use crate::change::BLOCK_END;
 use crate::contents::{BLOCK, Checksum, ContentsError, as_len, hash_block};
 use crate::core::Core;
 use crate::dispatch::OpError;
@@ -20,6 +21,8 @@ pub(super) struct Reading {
     len: u64,
     /// Runs of claimed blocks that are not done yet, the next one last. None reaches behind the file.
     claimed: Vec<Range<u64>>,
+    /// Blocks that are left out.
+    damaged: Vec<u64>,
     pub(super) checksum: Checksum,
     buffer: Vec<u8>,
 }
@@ -42,6 +45,8 @@ impl Reading {
             file,
             len,
             claimed,
+            // Or what they are now would count for what they were.
+            damaged: core.objects.damaged().among(record.id, &(0..BLOCK_END)),
             checksum: Checksum::default(),
             buffer: vec![0; as_len(BLOCK)],
         })
@@ -71,7 +76,7 @@ impl Reading {
                 run.start = block + 1;
             }
             let (start, end) = (run.start, run.end);
-            if block < end {
+            if block < end && self.damaged.binary_search(&block).is_err() {
                 let bytes = read_block(&self.file, self.object, block, self.len, &mut self.buffer)?;
                 read += bytes.len() as u64;
                 if bytes.iter().any(|&byte| byte != 0) {

@@ -224,9 +224,8 @@ impl Work {
         let Some(record) = still.filter(|one| one.frozen && !one.hashed) else {
             return Ok(Done::default());
         };
-        // Or what it is now would count for what it was.
-        if core.objects.damaged().has(record.id) {
-            self.failed.insert(record.id);
+        // There is nothing to be read of it, until it is back.
+        if core.objects.damaged().has_whole(record.id) {
             return Ok(Done::default());
         }
         match Reading::open(core, &record) {

@@ -9,6 +9,7 @@
 //! * each round is one transaction, and files are moved before it: a crash in between leaves a store with
 //!   the problems that are not repaired yet.
 
+mod missing;
 mod plan;
 mod quarantine;
 
@@ -19,6 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use thiserror::Error;
 
+use self::missing::{MANY, missing_files};
 use self::plan::{Action, Facts, Plan, Shown, Step, lost_name, plan};
 use self::quarantine::Quarantine;
 pub use self::quarantine::QuarantineError;
@@ -30,7 +32,7 @@ use crate::core::Core;
 use crate::diff::side::Side;
 use crate::dispatch::OpError;
 use crate::engine::reap_unlinked;
-use crate::id::{Ino, LayerId};
+use crate::id::{Ino, LayerId, ObjectId};
 use crate::store::Store;
 
 /// Directory for what has lost its name, in the root of a workspace.
@@ -107,6 +109,15 @@ pub enum RepairError {
     /// Whoever wanted it does not want it any more.
     #[error("the repair was interrupted before anything was changed")]
     Interrupted,
+    /// The system does not let an object be read now: that says nothing of its bytes.
+    #[error("cannot read object {object}")]
+    Read {
+        /// Which object.
+        object: ObjectId,
+        /// The system's error.
+        #[source]
+        source: std::io::Error,
+    },
     /// What is to be kept cannot be.
     #[error(transparent)]
     Quarantine(#[from] QuarantineError),
@@ -123,6 +134,7 @@ impl From<CheckError> for RepairError {
         match error {
             CheckError::Interrupted => Self::Interrupted,
             CheckError::Catalog(error) => Self::Catalog(error),
+            CheckError::Read { object, source } => Self::Read { object, source },
         }
     }
 }
@@ -265,8 +277,18 @@ impl Repair<'_> {
                 facts.bases.insert(base);
             }
         }
+        if missing_files(problems).len() > MANY {
+            facts.objects = core.catalog.objects_by_directory()?;
+        }
         let pinned = core.catalog.pin()?;
         for problem in problems {
+            if let Problem::ChecksumMissing { object }
+            | Problem::ChecksumStray { object }
+            | Problem::ChecksumDamaged { object } = *problem
+                && core.objects.damaged().has(object)
+            {
+                facts.refused.insert(object);
+            }
             if let Problem::ObjectFileOrphan { object } = *problem
                 && core.numbers.handed_out(object)
             {
@@ -298,7 +320,7 @@ impl Repair<'_> {
         &mut self,
         report: &CheckReport,
         plan: &Plan,
-        healed: &[(crate::id::ObjectId, u64)],
+        healed: &[(ObjectId, u64)],
         commits: u64,
     ) -> Result<bool, RepairError> {
         let core = self.core;
@@ -391,7 +413,7 @@ impl Repair<'_> {
         };
         change.push(Row::PutEntry {
             parent: directory,
-            name: Name::from(lost_name(ino).into_bytes()),
+            name: self.free_name(layer, directory, ino)?,
             layer,
             entry: Some(entry),
         });
@@ -400,21 +422,39 @@ impl Repair<'_> {
         Ok(change)
     }
 
+    /// A name for what has none that nothing has in a directory.
+    fn free_name(&self, layer: LayerId, directory: Ino, ino: Ino) -> Result<Name, RepairError> {
+        let at = self.core.layers.known(layer)?;
+        let mut name = lost_name(ino);
+        for number in 1_u32.. {
+            let taken = self.core.catalog.entry(directory, name.as_bytes(), at)?;
+            if !matches!(taken, Some((_, Some(_)))) {
+                break;
+            }
+            name = format!("{}-{number}", lost_name(ino));
+        }
+        Ok(Name::from(name.into_bytes()))
+    }
+
     /// The directory for what has no name, with the rows that make it if there is none. Links and totals
     /// are counted anew in the next round.
     fn lost_found(&self, layer: LayerId, change: &mut Change) -> Result<Ino, RepairError> {
         let core = self.core;
         let at = core.layers.known(layer)?;
-        let entry = core.catalog.entry(Ino::ROOT, LOST_FOUND, at)?;
-        if let Some((_, Some(entry))) = entry
-            && entry.kind == FileKind::Directory
-        {
-            return Ok(entry.ino);
+        let mut name = LOST_FOUND.to_vec();
+        for number in 0_u32.. {
+            match core.catalog.entry(Ino::ROOT, &name, at)? {
+                Some((_, Some(entry))) if entry.kind == FileKind::Directory => {
+                    return Ok(entry.ino);
+                }
+                Some((_, Some(_))) => {}
+                _ => break,
+            }
+            name = [LOST_FOUND, b"-floe"].concat();
+            if number > 0 {
+                name.extend(format!("-{number}").into_bytes());
+            }
         }
-        let name = match entry {
-            Some((_, Some(_))) => [LOST_FOUND, b"-floe"].concat(),
-            _ => LOST_FOUND.to_vec(),
-        };
         let ino = core.numbers.ino()?;
         let now = Timestamp::now();
         let attr = Attr {
@@ -472,6 +512,13 @@ impl Repair<'_> {
 fn follow(core: &Core, change: &Change) {
     let damaged = core.objects.damaged();
     for row in change.rows() {
+        // The file may be another one than when it was opened.
+        if let Row::AddDamaged { object, .. }
+        | Row::DropDamaged { object, .. }
+        | Row::AddObject { id: object, .. } = *row
+        {
+            core.objects.close(object);
+        }
         match *row {
             Row::AddDamaged { object, block } => damaged.add(object, block),
             Row::DropDamaged { object, block } => damaged.remove(object, block),

@@ -5,10 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
+use super::missing::{misplaced, missing_files};
 use crate::base::host_inode;
 use crate::change::{ContentKind, InodeRow, Name, Row};
 use crate::check::{Damage, Problem};
-use crate::contents::{BLOCK, WHOLE};
+use crate::contents::{BLOCK, FAN_OUT, WHOLE};
 use crate::id::{Ino, LayerId, ObjectId};
 
 /// Numbers up to here can be counted on from: beyond are those of objects of the host.
@@ -35,6 +36,10 @@ pub(super) struct Facts {
     pub(super) shown: HashMap<(LayerId, Ino), Shown>,
     /// Objects that somebody may be about to use.
     pub(super) in_use: HashSet<ObjectId>,
+    /// Objects of which blocks are refused.
+    pub(super) refused: HashSet<ObjectId>,
+    /// How many objects each directory of them holds; only if files of many are missing.
+    pub(super) objects: HashMap<u64, u64>,
 }
 
 /// What is done about a problem.
@@ -78,6 +83,7 @@ pub(super) struct Plan {
     pub(super) left: Vec<(usize, &'static str)>,
 }
 
+const MISPLACED: &str = "so many files are missing at once: is objects/ complete?";
 const FROZEN: &str = "what a frozen layer shows does not change";
 
 /// What to do about problems.
@@ -88,6 +94,8 @@ pub(super) fn plan(problems: &[Problem], facts: &Facts) -> Plan {
         orphans: BTreeSet::new(),
         unused: BTreeSet::new(),
         owners: BTreeMap::new(),
+        doubtful: BTreeSet::new(),
+        misplaced: BTreeSet::new(),
         written: HashMap::new(),
         seen: HashSet::new(),
     };
@@ -103,9 +111,15 @@ pub(super) fn plan(problems: &[Problem], facts: &Facts) -> Plan {
                 let owners = planner.owners.entry(object).or_default();
                 owners.insert((ino, layer));
             }
+            Problem::ChecksumMissing { object }
+            | Problem::ChecksumStray { object }
+            | Problem::ChecksumDamaged { object } => {
+                planner.doubtful.insert(object);
+            }
             _ => {}
         }
     }
+    planner.misplaced = misplaced(&missing_files(problems), &facts.objects);
     for (number, problem) in problems.iter().enumerate() {
         planner.one(number, problem);
     }
@@ -119,6 +133,10 @@ struct Planner<'a> {
     unused: BTreeSet<ObjectId>,
     /// Whose objects without a row are, as extents say.
     owners: BTreeMap<ObjectId, BTreeSet<(Ino, LayerId)>>,
+    /// Objects whose checksum is not to be believed.
+    doubtful: BTreeSet<ObjectId>,
+    /// Directories of objects that are rather somewhere else than lost.
+    misplaced: BTreeSet<u64>,
     /// Inodes that get a new version, by the step that writes it.
     written: HashMap<(LayerId, Ino), usize>,
     /// Steps that serve several problems, once each.
@@ -178,6 +196,10 @@ impl Planner<'_> {
             Problem::ChecksumMissing { object }
             | Problem::ChecksumStray { object }
             | Problem::ChecksumDamaged { object } => {
+                // Without its mark nobody could tell that blocks are refused for what they hold.
+                if self.facts.refused.contains(&object) {
+                    return self.left(n, "of what is refused nobody could tell what it was");
+                }
                 if self.seen.insert(("checksum", object.0)) {
                     let rows = vec![Row::DropChecksum { object }];
                     self.rows(n, "it is to be hashed again", rows);
@@ -188,6 +210,12 @@ impl Planner<'_> {
             | Problem::ObjectFileMissing { .. }
             | Problem::ObjectFileOrphan { .. }
             | Problem::ExtentObject { .. } => self.object(n, problem),
+            // That was told by a checksum that is dropped.
+            Problem::Damaged {
+                object,
+                why: Damage::Changed | Damage::Short,
+                ..
+            } if self.doubtful.contains(&object) => {}
             Problem::Damaged {
                 object,
                 start,
@@ -229,6 +257,9 @@ impl Planner<'_> {
                 self.rows(n, "it stays in use", vec![row]);
             }
             Problem::ObjectFileMissing { object } if !self.unused.contains(&object) => {
+                if self.misplaced.contains(&(object.0 / FAN_OUT)) {
+                    return self.left(n, MISPLACED);
+                }
                 let block = WHOLE;
                 let row = Row::AddDamaged { object, block };
                 self.rows(n, "it is noted that reading it fails", vec![row]);

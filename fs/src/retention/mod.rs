@@ -8,10 +8,11 @@
 //! ([`crate::store::drop_snapshots`]).
 
 mod apply;
+mod clock;
 mod rules;
 mod thread;
 
-pub(crate) use apply::{Found, find, retire};
+pub(crate) use apply::{Judging, find, retire};
 pub(crate) use rules::Rules;
 pub(crate) use thread::{Retainer, Signal};
 

@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
 
-use super::apply::{Found, find, find_expired, retire};
+use super::apply::{Found, Judging, find, find_expired, retire};
+use super::clock::{Clock, Reading};
 use super::rules::{Rules, SnapshotClass};
 use crate::catalog::CatalogError;
 use crate::core::Core;
-use crate::engine::now_ns;
 use crate::id::WorkspaceId;
 
 /// Shortest time between two looks.
@@ -41,8 +41,12 @@ pub(crate) struct Signal {
     missed: AtomicBool,
     wake: (Sender<()>, Receiver<()>),
     closing: AtomicBool,
+    /// Somebody says that the clock is right.
+    trusted: AtomicBool,
     /// Counts changes of rules.
     generation: AtomicU64,
+    /// Counts what happened to snapshots besides that some were taken.
+    changes: AtomicU64,
     /// Not after the next expiry, in nanoseconds since the epoch.
     next_expiry: AtomicI64,
 }
@@ -54,7 +58,9 @@ impl Default for Signal {
             missed: AtomicBool::new(false),
             wake: bounded(1),
             closing: AtomicBool::new(false),
+            trusted: AtomicBool::new(false),
             generation: AtomicU64::new(0),
+            changes: AtomicU64::new(0),
             // It has to be looked for.
             next_expiry: AtomicI64::new(i64::MIN),
         }
@@ -109,6 +115,21 @@ impl Signal {
         self.generation.load(Ordering::Acquire)
     }
 
+    /// Whoever had rules applied goes by the clock as it is.
+    pub(crate) fn trust_clock(&self) {
+        self.trusted.store(true, Ordering::Release);
+    }
+
+    /// Snapshots were deleted or edited; told with the lock held under which they were.
+    pub(crate) fn changed(&self) {
+        self.changes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Changes with what there is of snapshots.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
     fn is_closing(&self) -> bool {
         self.closing.load(Ordering::Acquire)
     }
@@ -154,10 +175,20 @@ impl Drop for Retainer {
 }
 
 fn run(core: &Core) {
-    let mut watch = Watch::default();
+    let (mut watch, mut clock) = (Watch::default(), Clock::default());
     loop {
         let began = Instant::now();
-        let looked = catch_unwind(AssertUnwindSafe(|| watch.look(core)));
+        if core.retain.trusted.swap(false, Ordering::AcqRel) {
+            clock.trust();
+        }
+        let (now, jumped) = clock.look(Reading::now());
+        if jumped {
+            tracing::warn!(
+                "the clock jumped forward: for an hour nothing is deleted for what it gained, \
+                 or until `floe retention apply`"
+            );
+        }
+        let looked = catch_unwind(AssertUnwindSafe(|| watch.look(core, now)));
         let rest = if let Ok(Ok(())) = looked {
             TICK.max(began.elapsed() * REST)
         } else {
@@ -214,7 +245,7 @@ impl Default for Watch {
 }
 
 impl Watch {
-    fn look(&mut self, core: &Core) -> Result<(), CatalogError> {
+    fn look(&mut self, core: &Core, now: i64) -> Result<(), CatalogError> {
         let signal = &core.retain;
         let generation = signal.generation();
         if self.generation != Some(generation) {
@@ -230,7 +261,6 @@ impl Watch {
             }
         }
         let some_ended = core.uses.some_ended();
-        let now = now_ns();
         if signal.next_expiry.load(Ordering::Acquire) <= now || (some_ended && self.expired_waits) {
             self.expire(core, now)?;
         }
@@ -269,7 +299,13 @@ impl Watch {
         if let Some(next) = found.next {
             self.due.insert(workspace, next);
         }
-        if self.delete(core, &found)? {
+        let judging = self.generation.map(|generation| Judging {
+            workspace,
+            rules: &self.rules,
+            generation,
+            now,
+        });
+        if self.delete(core, &found, judging)? {
             self.waiting.insert(workspace);
         }
         Ok(())
@@ -280,7 +316,7 @@ impl Watch {
         // Before the catalog is asked: an expiry that is set meanwhile is not overlooked.
         core.retain.next_expiry.store(i64::MAX, Ordering::Release);
         let found = find_expired(core, &core.uses.all(), now)?;
-        self.expired_waits = self.delete(core, &found)?;
+        self.expired_waits = self.delete(core, &found, None)?;
         if let Some(next) = core.catalog.next_expiry(now)? {
             core.retain.expires(next);
         }
@@ -288,12 +324,14 @@ impl Watch {
     }
 
     /// Deletes what was found; says whether something waits for the end of a use.
-    fn delete(&self, core: &Core, found: &Found) -> Result<bool, CatalogError> {
-        let Some(generation) = self.generation else {
-            return Ok(false);
-        };
+    fn delete(
+        &self,
+        core: &Core,
+        found: &Found,
+        judging: Option<Judging<'_>>,
+    ) -> Result<bool, CatalogError> {
         let go_on = || !core.retain.is_closing();
-        let retired = retire(core, &found.going, generation, &go_on)?;
+        let retired = retire(core, found, judging, &go_on)?;
         for (snapshot, why) in &retired {
             tracing::info!(id = %snapshot.id, ?why, "snapshot deleted");
         }

@@ -1,5 +1,6 @@
 //! Deleting snapshots, and giving their space back.
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -8,12 +9,15 @@ use thiserror::Error;
 
 use super::types::{DeletedSnapshot, DeletedSnapshots, SnapshotFilter, SnapshotInfo};
 use super::{FindError, SnapshotError, Store};
-use crate::catalog::{CatalogError, LayerRow};
+use crate::catalog::{CatalogError, FamilyRecord, LayerRow};
 use crate::change::{Change, Row};
 use crate::core::Core;
 use crate::id::{LayerId, SnapshotId, WorkspaceId};
 use crate::lock::MutexGuard;
 use crate::space::{CollectError, CollectReport, Collecting, Estimate, collect};
+
+/// Names that are told of what stands on a snapshot that is deleted; of others only how many.
+const NAMES: usize = 16;
 
 /// Why snapshots were not deleted: none was.
 #[derive(Debug, Error)]
@@ -66,9 +70,87 @@ pub(crate) fn drop_snapshots(
     }
     if !change.is_empty() {
         core.catalog.apply(&change)?;
+        core.retain.changed();
         core.collect.ask();
     }
     Ok(())
+}
+
+/// What stands on a layer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Standing {
+    /// Some of it by name, the nearest first.
+    names: Vec<String>,
+    /// How much more there is.
+    more: u64,
+}
+
+/// The layers of the newest snapshots of each workspace, so many of each. Layers tell which is newer: a
+/// clock can go back.
+fn newest(snapshots: &[SnapshotInfo], count: usize) -> HashSet<LayerId> {
+    let mut of: Vec<(WorkspaceId, Reverse<LayerId>)> = snapshots
+        .iter()
+        .map(|info| (info.workspace_id, Reverse(info.layer)))
+        .collect();
+    of.sort_unstable();
+    let of = of.chunk_by(|a, b| a.0 == b.0);
+    of.flat_map(|of| of.iter().take(count).map(|&(_, Reverse(layer))| layer))
+        .collect()
+}
+
+/// What stands on the selected layers, directly or through those that are selected or no snapshots any
+/// more. Each layer hands on what it holds to the one below it, once: a chain is not walked again for
+/// each that stands on it.
+fn held(
+    families: &[FamilyRecord],
+    standers: &[(LayerId, String)],
+    selected: &HashSet<LayerId>,
+    most: usize,
+) -> HashMap<LayerId, Standing> {
+    let below: HashMap<LayerId, LayerId> = families
+        .iter()
+        .filter_map(|layer| Some((layer.id, layer.parent?)))
+        .collect();
+    // The names by number, and how many there are.
+    let mut reach: HashMap<LayerId, (Vec<usize>, usize)> = HashMap::new();
+    for (number, (layer, _)) in standers.iter().enumerate() {
+        if let Some(&at) = below.get(layer) {
+            let (some, count) = reach.entry(at).or_default();
+            *count += 1;
+            if some.len() < most {
+                some.push(number);
+            }
+        }
+    }
+    // A layer is older than what stands on it.
+    for layer in families.iter().rev() {
+        if layer.what != LayerRow::Left && !selected.contains(&layer.id) {
+            continue;
+        }
+        let handed_on = if selected.contains(&layer.id) {
+            reach.get(&layer.id).cloned()
+        } else {
+            reach.remove(&layer.id)
+        };
+        let Some((from, more)) = handed_on else {
+            continue;
+        };
+        let Some(&at) = below.get(&layer.id) else {
+            continue;
+        };
+        let (some, count) = reach.entry(at).or_default();
+        *count += more;
+        let room = most - some.len();
+        some.extend(from.into_iter().take(room));
+    }
+    reach.retain(|layer, _| selected.contains(layer));
+    let named = reach.into_iter().map(|(layer, (some, count))| {
+        let more = (count - some.len()) as u64;
+        let names = some.into_iter().map(|number| standers[number].1.clone());
+        let names = names.collect();
+        (layer, Standing { names, more })
+    });
+    named.collect()
 }
 
 impl Store {
@@ -88,14 +170,18 @@ impl Store {
         let before = selected.len();
         selected.retain(|info| !info.protected);
         let protected = before - selected.len();
-        let mut held = self.standing_on(&selected)?;
+        let mut held = self.standing(&selected, NAMES)?;
         if !dry_run {
             let these = selected.iter().map(|info| (info.id.clone(), info.layer));
             drop_snapshots(&self.core, &deciding, these)?;
         }
-        let deleted = selected.into_iter().map(|snapshot| DeletedSnapshot {
-            held_by: held.remove(&snapshot.layer).unwrap_or_default(),
-            snapshot,
+        let deleted = selected.into_iter().map(|snapshot| {
+            let held = held.remove(&snapshot.layer).unwrap_or_default();
+            DeletedSnapshot {
+                snapshot,
+                held_by: held.names,
+                more_held_by: held.more,
+            }
         });
         Ok(DeletedSnapshots {
             deleted: deleted.collect(),
@@ -124,13 +210,13 @@ impl Store {
         let mut selected: Vec<SnapshotInfo> = Vec::new();
         match selection {
             DeleteSelection::These(references) => {
-                let mut protected = Vec::new();
+                let (mut protected, mut seen) = (Vec::new(), HashSet::new());
                 for reference in references {
                     let info = self.find_snapshot(reference)?;
                     if info.protected {
                         protected.push(reference.clone());
                     }
-                    if selected.iter().all(|one| one.id != info.id) {
+                    if seen.insert(info.layer) {
                         selected.push(info);
                     }
                 }
@@ -146,13 +232,11 @@ impl Store {
                     before: None,
                     ..filter.clone()
                 };
-                let mut seen: HashMap<WorkspaceId, usize> = HashMap::new();
                 selected = self.snapshots(&all)?;
+                let counted = newest(&selected, *keep_last);
                 selected.retain(|info| {
-                    let count = seen.entry(info.workspace_id).or_default();
-                    *count += 1;
                     let old = filter.before.is_none_or(|before| info.cursor.at < before);
-                    *count > *keep_last && old
+                    old && !counted.contains(&info.layer)
                 });
             }
         }
@@ -168,34 +252,26 @@ impl Store {
         &self,
         selected: &[SnapshotInfo],
     ) -> Result<HashMap<LayerId, Vec<String>>, CatalogError> {
-        let layers: HashSet<LayerId> = selected.iter().map(|info| info.layer).collect();
+        let held = self.standing(selected, usize::MAX)?.into_iter();
+        Ok(held.map(|(layer, held)| (layer, held.names)).collect())
+    }
+
+    /// As [`Store::standing_on`], at most so many names of each.
+    fn standing(
+        &self,
+        selected: &[SnapshotInfo],
+        most: usize,
+    ) -> Result<HashMap<LayerId, Standing>, CatalogError> {
         let ids: HashSet<&str> = selected.iter().map(|info| info.id.as_str()).collect();
-        let mut held: HashMap<LayerId, Vec<String>> = HashMap::new();
-        let families = self.core.catalog.families()?;
-        let above: HashMap<LayerId, (Option<LayerId>, bool)> = families
-            .iter()
-            .map(|layer| {
-                let seen_through = layer.what == LayerRow::Left || layers.contains(&layer.id);
-                (layer.id, (layer.parent, seen_through))
-            })
-            .collect();
-        for (layer, name) in self.core.catalog.standing()? {
-            if ids.contains(&name[..]) {
-                continue;
-            }
-            // Through those that are no snapshots any more, or will not be.
-            let mut next = above.get(&layer).and_then(|&(parent, _)| parent);
-            while let Some(at) = next {
-                if layers.contains(&at) {
-                    held.entry(at).or_default().push(name.clone());
-                }
-                next = match above.get(&at) {
-                    Some(&(parent, true)) => parent,
-                    _ => None,
-                };
-            }
-        }
-        Ok(held)
+        let layers: HashSet<LayerId> = selected.iter().map(|info| info.layer).collect();
+        let mut standers = self.core.catalog.standing()?;
+        standers.retain(|(_, name)| !ids.contains(&name[..]));
+        Ok(held(
+            &self.core.catalog.families()?,
+            &standers,
+            &layers,
+            most,
+        ))
     }
 
     /// Bytes of contents on the disk that deleting snapshots would free, once that is given back: what
@@ -237,5 +313,55 @@ impl Store {
         collect(&self.core, collecting, &mut |report, _: Duration| {
             progress(report)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stands_on_a_layer_is_told_once_and_of_many_only_how_many() {
+        // A chain of 1 to 6, of which 3 is no snapshot any more; 7 to 9 stand on it aside.
+        let family = |id, parent: Option<u64>, what| FamilyRecord {
+            id: LayerId(id),
+            parent: parent.map(LayerId),
+            what,
+        };
+        let mut families = vec![family(1, None, LayerRow::Frozen)];
+        for id in 2..=6 {
+            let what = if id == 3 {
+                LayerRow::Left
+            } else {
+                LayerRow::Frozen
+            };
+            families.push(family(id, Some(id - 1), what));
+        }
+        for (id, parent) in [(7, 1), (8, 3), (9, 5)] {
+            families.push(family(id, Some(parent), LayerRow::Live));
+        }
+        let standers: Vec<(LayerId, String)> =
+            (5..=9).map(|id| (LayerId(id), id.to_string())).collect();
+        let of = |selected: &[u64], most| {
+            let selected = selected.iter().map(|&id| LayerId(id)).collect();
+            let held = held(&families, &standers, &selected, most);
+            let mut held: Vec<_> = held
+                .into_iter()
+                .map(|(layer, held)| (layer.0, held.names.join(" "), held.more))
+                .collect();
+            held.sort();
+            held
+        };
+        let told = |layer, names: &str, more| (layer, names.to_owned(), more);
+        assert_eq!(
+            of(&[1, 2, 4], 9),
+            [told(1, "7 8 5", 0), told(2, "8 5", 0), told(4, "5", 0)]
+        );
+        // The selected one between them is no end.
+        assert_eq!(of(&[1], 9), [told(1, "7", 0)]);
+        assert_eq!(
+            of(&[1, 2, 4], 2),
+            [told(1, "7 8", 1), told(2, "8 5", 0), told(4, "5", 0)]
+        );
     }
 }

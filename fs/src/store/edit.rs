@@ -1,6 +1,6 @@
 //! Changing what is said of snapshots: what they show never changes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use thiserror::Error;
 
@@ -81,10 +81,10 @@ impl Store {
     ) -> Result<Vec<SnapshotInfo>, EditError> {
         let _deciding = self.core.deciding.lock();
         let mut infos: Vec<SnapshotInfo> = Vec::new();
-        let mut change = Change::new();
+        let (mut change, mut seen) = (Change::new(), HashSet::new());
         for reference in references {
             let info = self.find_snapshot(reference)?;
-            if infos.iter().all(|one| one.id != info.id) {
+            if seen.insert(info.layer) {
                 edit_rows(&info, edit, &mut change);
                 infos.push(info);
             }
@@ -100,6 +100,7 @@ impl Store {
                 }
             })?;
         }
+        self.core.retain.changed();
         // Whether that lets a rule or an expiry delete them is for the thread to find out.
         for info in &infos {
             if edit.expires_at != Edit::Keep || edit.protected == Some(false) {

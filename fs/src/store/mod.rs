@@ -22,6 +22,7 @@ mod mounts;
 mod open;
 mod place;
 mod quota;
+mod recover;
 mod rescue;
 mod retention;
 mod rollback;

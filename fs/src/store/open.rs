@@ -14,16 +14,16 @@ use tracing::warn;
 
 use super::chores::Chores;
 use super::place::{Place, boot_id, settle_in};
+use super::recover::recover;
 use super::types::{StoreInfo, rfc3339};
 use super::{Store, control, settings, trust};
-use crate::base::{Bases, HostFiles, host_inode};
+use crate::base::{Bases, HostFiles};
 use crate::catalog::{APPLICATION_ID, Catalog, CatalogError, FORMAT, size_on_disk};
-use crate::change::{Change, Row};
 use crate::contents::{ContentsError, Objects};
 use crate::core::{CLEAN, Core, Numbers, note_clean_end};
 use crate::dispatch::OpError;
 use crate::elapsed::Elapsed;
-use crate::engine::{now_ns, reap_unlinked, remove_doomed};
+use crate::engine::now_ns;
 use crate::hash::Hasher;
 use crate::id::LayerId;
 use crate::layers::{SharedLayers, TreeError};
@@ -548,46 +548,4 @@ fn catalog_error(dir: &Path, source: CatalogError) -> OpenError {
         CatalogError::Newer { found, known } => OpenError::Newer { dir, found, known },
         source => OpenError::Catalog { dir, source },
     }
-}
-
-/// Puts in order what the last process left behind; each step is safe to repeat. What does not fit
-/// on a full disk waits for the next time: files can only be removed in a store that is open.
-fn recover(core: &Core, crashed: bool) -> Result<(), OpError> {
-    let if_it_fits = |done: Result<(), OpError>| match done {
-        Err(OpError::Catalog(error)) if error.is_full() => {
-            warn!(%error, "the disk is full: not everything could be put in order");
-            Ok(())
-        }
-        done => done,
-    };
-    for workspace in core.catalog.workspaces(None)? {
-        if_it_fits(reap_unlinked(core, workspace.layer))?;
-    }
-    for layer in core.catalog.abandoned_layers()? {
-        let doom = Change::from(Row::DoomLayer { id: layer });
-        if_it_fits(core.catalog.apply(&doom).map_err(OpError::from))?;
-    }
-    if_it_fits(remove_doomed(core))?;
-    if crashed {
-        if_it_fits(sweep(core))?;
-    }
-    Ok(())
-}
-
-/// Removes objects that no row knows of: made for a change that was not committed, or for one that
-/// a power failure took back.
-fn sweep(core: &Core) -> Result<(), OpError> {
-    core.objects.remove_aside()?;
-    let known = core.catalog.object_ids()?;
-    let mut last = None;
-    for id in core.objects.on_disk()? {
-        if host_inode(id).is_none() {
-            last = last.max(Some(id));
-        }
-        if !known.contains(&id) {
-            tracing::info!(object = id.0, "removing an object that belongs to nothing");
-            core.objects.remove(id)?;
-        }
-    }
-    last.map_or(Ok(()), |id| Ok(core.numbers.skip_object(id)?))
 }

@@ -11,7 +11,7 @@ use crate::change::{Change, Row};
 use crate::engine::now_ns;
 use crate::id::{LayerId, SnapshotId, WorkspaceId};
 use crate::retention::{
-    Found, RetentionRule, RetireReason, RuleSource, Rules, SnapshotClass, find, retire,
+    Judging, RetentionRule, RetireReason, RuleSource, Rules, SnapshotClass, find, retire,
 };
 use crate::space::{CollectError, Estimate};
 
@@ -166,17 +166,26 @@ impl Store {
     /// [`RetentionError`].
     pub fn apply_retention(&self, dry_run: bool) -> Result<RetentionReport, RetentionError> {
         let core = &self.core;
+        if !dry_run {
+            core.retain.trust_clock();
+        }
         // In this order: rules that are changed in between delete nothing.
         let generation = core.retain.generation();
         let rules = Rules::read(core)?;
         let (used, now) = (core.uses.all(), now_ns());
         let mut report = RetentionReport::default();
         for workspace in core.catalog.with_snapshots()? {
-            let Found { going, in_use, .. } = find(core, workspace, &rules, &used, now)?;
-            report.in_use += in_use.len();
+            let found = find(core, workspace, &rules, &used, now)?;
+            report.in_use += found.in_use.len();
+            let judging = Judging {
+                workspace,
+                rules: &rules,
+                generation,
+                now,
+            };
             let going = match dry_run {
-                true => going,
-                false => retire(core, &going, generation, &|| true)?,
+                true => found.going,
+                false => retire(core, &found, Some(judging), &|| true)?,
             };
             if !going.is_empty() {
                 let name = core.catalog.last_name(workspace)?.unwrap_or_default();

@@ -190,8 +190,11 @@ pub struct SnapshotFilter {
 pub struct DeletedSnapshot {
     /// The snapshot, as it was.
     pub snapshot: SnapshotInfo,
-    /// What stands on it, by name: that needs what it shows of the snapshot still.
+    /// What stands on it, by name: that needs what it shows of the snapshot still. Not all, if it is
+    /// much.
     pub held_by: Vec<String>,
+    /// How much more stands on it.
+    pub more_held_by: u64,
 }
 
 /// What a deletion did.

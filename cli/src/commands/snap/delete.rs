@@ -30,7 +30,8 @@ Examples:
   floe snap delete --label ci=passed --older-than '12h 30m'
 
 Prints the ids. Under --json: an object with deleted (false in a dry run), snapshots (as of `floe
-snap show`, each with held_by: what stands on it), protected (how many were passed over), frees (bytes, in a dry run), and with --wait
+snap show`, each with held_by: what stands on it, at
+most 16, and more_held_by: how many more), protected (how many were passed over), frees (bytes, in a dry run), and with --wait
 freed (as of `floe gc`).")]
 pub(crate) struct Delete {
     /// Snapshots (id or its first 4 or more digits, name, or WORKSPACE/NAME)
@@ -147,7 +148,8 @@ impl Delete {
 /// What needs something of a snapshot still.
 fn held(one: &DeletedSnapshot) -> Option<String> {
     let (first, others) = one.held_by.split_first()?;
-    let others = match others.len() {
+    let more = usize::try_from(one.more_held_by).unwrap_or(usize::MAX);
+    let others = match others.len().saturating_add(more) {
         0 => String::new(),
         count => format!(" and {}", counted(count, "other")),
     };
