@@ -191,7 +191,7 @@ fn sizes_can_be_asked_for_while_space_is_given_back() {
         while !delete.is_finished() {
             let usage = store.json(["du"]);
             let one = of(&usage, "w");
-            assert!(number(&one["exclusive"]) >= 2 * (8 * 128) << 10, "{usage}");
+            assert!(number(&one["exclusive"]) >= (2 * 8 * 128) << 10, "{usage}");
             assert_eq!(number(&one["shared"]), 0, "{usage}");
         }
         delete.join().unwrap();

@@ -8,7 +8,6 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use floe_fs::attr::FileKind;
-use floe_fs::dispatch::Dispatch;
 use floe_fs::id::{Ino, SnapshotId};
 use floe_fs::{DeleteSelection, SnapshotOptions, Store, View};
 

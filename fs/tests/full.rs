@@ -68,7 +68,8 @@ fn settled<T, E: std::error::Error + 'static>(result: Result<T, E>) -> Option<T>
 }
 
 fn bytes(len: usize, seed: u8) -> Vec<u8> {
-    (0..len).map(|n| (n / 7 % 250) as u8 ^ seed).collect()
+    let pattern = (0..250_u8).flat_map(|byte| [byte ^ seed; 7]);
+    pattern.cycle().take(len).collect()
 }
 
 impl World {

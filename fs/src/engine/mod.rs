@@ -43,7 +43,7 @@ use self::left::Left;
 use self::locked::Locked;
 use self::node::{Node, NodeCache, NodeState};
 pub use self::quota::Quota;
-use self::quota::{Reserved, Usage};
+use self::quota::{Reserved, Unnamed, Usage};
 pub(crate) use self::reap::{reap_unlinked, remove, remove_doomed};
 use crate::attr::Timestamp;
 use crate::base::Held;
@@ -254,7 +254,7 @@ struct Mutation<'a> {
     /// What it may add to what the workspace holds.
     reserved: Cell<Reserved>,
     /// What counts though it has no name, or no more, once it is committed.
-    unnamed: RefCell<Vec<(Ino, Option<(i64, i64)>)>>,
+    unnamed: RefCell<Unnamed>,
     _gate: ReadGuard<'a, ()>,
 }
 

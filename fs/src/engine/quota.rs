@@ -96,6 +96,10 @@ pub(super) struct Usage {
     unnamed: Mutex<{ rank::LEAF }, HashMap<Ino, (i64, i64)>>,
 }
 
+/// Inodes, each with what it counts for though it has no name: bytes and inodes; none if it has a name, or is
+/// gone.
+pub(super) type Unnamed = Vec<(Ino, Option<(i64, i64)>)>;
+
 /// What a mutation has reserved.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Reserved {
@@ -155,7 +159,7 @@ impl Usage {
     }
 
     /// What these inodes count for that have no name; none: they have one, or are gone.
-    pub(super) fn note_unnamed(&self, inodes: Vec<(Ino, Option<(i64, i64)>)>) {
+    pub(super) fn note_unnamed(&self, inodes: Unnamed) {
         for (ino, weight) in inodes {
             let mut unnamed = self.unnamed.lock();
             let before = match weight {
