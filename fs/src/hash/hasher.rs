@@ -138,7 +138,7 @@ impl Hashing {
         core: &Core,
         progress: &mut dyn FnMut(&Done) -> bool,
     ) -> Result<bool, OpError> {
-        let _instead = Instead::begin(self);
+        let _instead = self.hold();
         {
             let mut work = self.work.lock();
             self.take_noted(&mut work);
@@ -239,7 +239,15 @@ impl Hashing {
 }
 
 /// Somebody does it instead of the thread.
-struct Instead<'a>(&'a Hashing);
+/// Keeps the thread still while it lives.
+pub(crate) struct Instead<'a>(&'a Hashing);
+
+impl Hashing {
+    /// Keeps the thread still, but for the step that is under way.
+    pub(crate) fn hold(&self) -> Instead<'_> {
+        Instead::begin(self)
+    }
+}
 
 impl<'a> Instead<'a> {
     fn begin(hashing: &'a Hashing) -> Self {

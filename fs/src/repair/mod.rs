@@ -181,6 +181,9 @@ impl Store {
     ) -> Result<RepairReport, RepairError> {
         let _alone = Alone::enter(self.repairing())?;
         self.refuse_users()?;
+        // Or they would change the store again and again, and what was looked at would not hold.
+        let _hashing = self.core.hashing.hold();
+        let _collecting = self.core.collect.hold();
         let mut damage = CheckReport {
             unlimited: true,
             ..CheckReport::default()

@@ -348,6 +348,8 @@ pub(crate) struct Signal {
     closing: AtomicBool,
     /// How many wait to do it themselves.
     waiting: AtomicUsize,
+    /// How many want it to be put off.
+    held: AtomicUsize,
     /// Something stands on links that only hides all of them when it is frozen.
     live_chains: AtomicBool,
 }
@@ -361,6 +363,7 @@ impl Default for Signal {
             receive,
             closing: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
+            held: AtomicUsize::new(0),
             live_chains: AtomicBool::new(false),
         }
     }
@@ -378,6 +381,12 @@ impl Signal {
         taken
     }
 
+    /// Keeps the thread still, but for the step that is under way, until what is returned is dropped.
+    pub(crate) fn hold(&self) -> Held<'_> {
+        self.held.fetch_add(1, Ordering::AcqRel);
+        Held(self)
+    }
+
     /// A live layer was frozen.
     pub(crate) fn frozen(&self) {
         if self.live_chains.load(Ordering::Acquire) {
@@ -392,6 +401,18 @@ impl Signal {
         }
     }
 }
+
+/// See [`Signal::hold`].
+pub(crate) struct Held<'a>(&'a Signal);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.held.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// How often the thread looks whether it may go on.
+const HELD: Duration = Duration::from_millis(20);
 
 /// The running thread. Dropping it ends it after the step that is under way.
 pub(crate) struct Collector {
@@ -431,13 +452,17 @@ fn run(core: &Core) {
     let is_closing = || signal.closing.load(Ordering::Acquire);
     while let Ok(()) = signal.receive.recv() {
         let mut pace = |_: &CollectReport, took: Duration| {
-            if is_closing() || signal.waiting.load(Ordering::Acquire) > 0 {
+            let held = || signal.held.load(Ordering::Acquire) > 0;
+            if is_closing() || signal.waiting.load(Ordering::Acquire) > 0 || held() {
                 return ControlFlow::Break(());
             }
             // Half of the time is for those who wait for something.
             std::thread::sleep(took);
             ControlFlow::Continue(())
         };
+        while signal.held.load(Ordering::Acquire) > 0 && !is_closing() {
+            std::thread::sleep(HELD);
+        }
         if is_closing() {
             return;
         }
