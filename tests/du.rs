@@ -155,6 +155,16 @@ fn what_a_snapshot_has_of_its_own_is_what_deleting_it_frees() {
     assert_eq!((mib(&second["exclusive"]), mib(&second["shared"])), (8, 0));
     assert_eq!(sizes[2]["name"], "f");
     assert_eq!(mib(&sizes[2]["exclusive"]), 4);
+    let shown = store.json(["snap", "show", "w/second"]);
+    assert_eq!(
+        (&shown["name"], mib(&shown["exclusive"])),
+        (&"second".into(), 8)
+    );
+    let text = store.ok(["snap", "show", "w/first"]);
+    assert!(
+        text.contains("frees 0 B") && text.contains("8.0 MiB shared"),
+        "{text}"
+    );
     let why = store.ok(["du", "--why", "w/first"]);
     assert!(why.contains("f stands on it"), "{why}");
     // One that is mounted says so.

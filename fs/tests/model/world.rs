@@ -469,7 +469,10 @@ impl World {
 
     /// The store itself finds nothing wrong with it.
     pub fn check(&self) -> Outcome {
-        let report = self.store().check().map_err(|error| error.to_string())?;
+        let report = self
+            .store()
+            .check_data(&mut |_| std::ops::ControlFlow::Continue(()))
+            .map_err(|error| error.to_string())?;
         let problems: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
         ensure!(
             report.is_clean(),

@@ -4,11 +4,12 @@ use clap::Args;
 
 use crate::commands::{Context, facts};
 use crate::error::ApiError;
-use crate::output::printable;
+use crate::output::{printable, size};
 use crate::time;
-use crate::wire::ShowSnapshot;
+use crate::wire::space::Size;
+use crate::wire::{ShowSnapshot, Sizes};
 
-/// Show one snapshot
+/// Show one snapshot, with what it takes and what deleting it would free
 #[derive(Args, Debug)]
 pub(crate) struct Show {
     /// Id or its first 4 or more digits, name, or WORKSPACE/NAME
@@ -22,11 +23,23 @@ impl Show {
     /// # Errors
     /// When the reference fits none, or more than one.
     pub(crate) fn run(&self, context: &Context) -> Result<(), ApiError> {
-        let shown = context.client()?.call(ShowSnapshot {
+        let mut client = context.client()?;
+        let shown = client.call(ShowSnapshot {
             snapshot: self.snapshot.clone(),
         })?;
+        let sizes = client.call(Sizes {
+            targets: vec![shown.id.clone()],
+        })?;
+        // None of a snapshot that was deleted in between.
+        let sizes = sizes.into_iter().find_map(|size| match size {
+            Size::Snapshot(size) => Some(size),
+            Size::Workspace(_) => None,
+        });
         if context.output.json {
-            return context.output.json(&shown);
+            return match &sizes {
+                Some(sizes) => context.output.json(sizes),
+                None => context.output.json(&shown),
+            };
         }
         let none = || "-".to_owned();
         let mut lines = vec![
@@ -61,6 +74,19 @@ impl Show {
             ("fidelity", shown.fidelity),
             ("layer", shown.layer.to_string()),
         ];
+        if let Some(sizes) = &sizes {
+            let seen = format!(
+                "{} seen, {} of its own, {} shared",
+                size(sizes.apparent),
+                size(sizes.exclusive),
+                size(sizes.shared)
+            );
+            lines.push(("size", seen));
+            let frees = size(sizes.frees);
+            lines.push(("deleting it", format!("frees {frees} of contents")));
+            let held = sizes.held_by.iter().map(|by| ("held by", printable(by)));
+            lines.extend(held);
+        }
         if let Some(reason) = shown.automatic {
             lines.push(("automatic", format!("before a {reason}")));
         }
