@@ -130,10 +130,9 @@ fn ranges_are_neither_collapsed_nor_inserted() {
 #[test]
 fn fallocate_reserves_own_blocks_and_only_size_on_inherited_ones() {
     let (store, live) = mounted();
-    File::create(live.join("hole"))
-        .unwrap()
-        .set_len(1 << 20)
-        .unwrap();
+    let old = File::create(live.join("hole")).unwrap();
+    old.write_all_at(&[1; 100_000], 0).unwrap();
+    old.set_len(1 << 20).unwrap();
     let _ = store.snapshot("w");
     let frozen = read_write(&live.join("hole"));
     fallocate(&frozen, FallocateFlags::empty(), 0, 1 << 20).unwrap();
@@ -152,6 +151,14 @@ fn fallocate_reserves_own_blocks_and_only_size_on_inherited_ones() {
         "the space is there"
     );
     assert_eq!(own.metadata().unwrap().len(), 1 << 20);
+
+    // Also of a file that nothing was written to yet.
+    let new = File::create(live.join("new")).unwrap();
+    fallocate(&new, FallocateFlags::empty(), 0, 1 << 20).unwrap();
+    assert!(
+        new.metadata().unwrap().blocks() * 512 >= 1 << 20,
+        "the space is there"
+    );
 }
 
 /// On a local file system the bit stays, because the caller is in the group.
