@@ -1,10 +1,14 @@
-//! Protecting snapshots, and deleting them by rules.
+//! Protecting snapshots, and deleting them by rules; and a workspace that may hold nothing more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 
-use floe_fs::{RetentionError, RetentionRule, SnapshotClass, SnapshotEdit, SnapshotFilter};
+use floe_fs::attr::FileKind;
+use floe_fs::dispatch::{Caller, Dispatch, NewNode};
+use floe_fs::id::Ino;
+use floe_fs::{Quota, RetentionError, RetentionRule, SnapshotClass, SnapshotEdit, SnapshotFilter};
 
+use super::run::answer;
 use super::world::World;
 use super::{Outcome, ensure};
 
@@ -25,6 +29,44 @@ impl World {
         let edited = edited.map_err(|error| error.to_string())?;
         ensure!(edited[0].protected == protected, "{edited:?}");
         Ok(())
+    }
+
+    /// Nothing new is made where no inode may be added, and what was refused leaves no trace: whatever is
+    /// compared afterwards says so.
+    pub fn at_quota(&mut self, at: usize, parent: u64) -> Outcome {
+        let (store, live) = (self.store().clone(), &self.live[at]);
+        let set = |inodes| {
+            let quota = Quota {
+                bytes: None,
+                inodes,
+            };
+            let set = store.set_quota(&live.name, quota);
+            set.map(drop).map_err(|error| error.to_string())
+        };
+        set(Some(0))?;
+        // One that is not there says so first, and so does a name that is.
+        let errors = match live.state.nodes.contains_key(&parent) {
+            true => &[libc::EDQUOT, libc::ENOENT, libc::ENOTDIR][..],
+            false => &[libc::ESTALE],
+        };
+        for kind in [FileKind::File, FileKind::Directory, FileKind::Symlink] {
+            let node = NewNode {
+                kind,
+                perm: 0o755,
+                umask: 0,
+                rdev: 0,
+                target: match kind {
+                    FileKind::Symlink => b"to",
+                    _ => b"",
+                },
+            };
+            let caller = Caller { uid: 0, gid: 0 };
+            let made = live
+                .view()
+                .make(caller, Ino(parent), b"more than there may be", node);
+            answer(made, errors)?;
+        }
+        set(None)
     }
 
     /// Sets a rule, applies it, and takes it back: what is left is what the rule keeps. The background thread

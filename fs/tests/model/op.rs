@@ -159,6 +159,10 @@ pub enum Op {
         automatic: bool,
         of_all: bool,
     },
+    /// Tries to add to a workspace that may hold nothing, and lifts that again.
+    AtQuota {
+        parent: Pick,
+    },
     /// Gives space back until nothing is left to do.
     Collect,
     /// Hashes what is frozen, and stores equal contents once.
@@ -506,6 +510,7 @@ fn layers() -> impl Strategy<Value = Op> {
         1 => any::<u8>().prop_map(|snapshot| Op::Protect { snapshot }),
         1 => (1_u8..4, any::<bool>(), any::<bool>())
             .prop_map(|(keep_last, automatic, of_all)| Op::Retain { keep_last, automatic, of_all }),
+        1 => any::<Pick>().prop_map(|parent| Op::AtQuota { parent }),
         2 => Just(Op::Collect),
         2 => Just(Op::Hash),
         2 => Just(Op::Reopen),

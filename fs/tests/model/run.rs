@@ -90,6 +90,11 @@ pub fn step(world: &mut World, step: &Step) -> Outcome {
             automatic,
             of_all,
         } => world.retain(at, *keep_last, *automatic, *of_all),
+        Op::AtQuota { parent } => {
+            world.open(at)?;
+            let parent = pick_directory(&world.live[at].state, *parent);
+            world.at_quota(at, parent)
+        }
         Op::Collect => world.collect(),
         Op::Hash => world.hash(),
         Op::Reopen => world.reopen(),
