@@ -24,6 +24,7 @@
 #![deny(unsafe_code)]
 
 pub mod attr;
+mod background;
 mod base;
 mod catalog;
 mod change;

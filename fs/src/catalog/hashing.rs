@@ -6,10 +6,9 @@ use std::ops::Range;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::apply::{DOOMED, LIVE, int};
-use super::query::{bytes, damaged, unsigned};
+use super::query::{damaged, unsigned};
 use super::{Catalog, CatalogError};
 use crate::change::{BLOCK_END, Row};
-use crate::contents::Checksum;
 use crate::id::{Ino, LayerId, ObjectId};
 
 /// An object that may have to be hashed.
@@ -175,17 +174,6 @@ impl Catalog {
         self.collect(during, sql, key, |row| {
             let in_part = row.get(1).map_err(CatalogError::during(during))?;
             Ok((ObjectId(unsigned(row, 0)?), in_part))
-        })
-    }
-
-    /// An object's checksum; none if it was not hashed.
-    #[allow(dead_code, reason = "for the check of contents")]
-    pub(crate) fn checksum(&self, id: ObjectId) -> Result<Option<Checksum>, CatalogError> {
-        let sql = "SELECT blocks FROM checksum WHERE object = ?1";
-        let found = self.collect("reading a checksum", sql, [int(id.0)], |row| bytes(row, 0))?;
-        found.first().map_or(Ok(None), |blocks| {
-            let decoded = Checksum::decode(blocks).map(Some);
-            decoded.ok_or_else(|| damaged(format!("the checksum of object {id}")))
         })
     }
 

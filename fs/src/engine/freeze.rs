@@ -17,6 +17,7 @@ use crate::core::{Chore, Core};
 use crate::dispatch::Dispatch;
 use crate::id::{Ino, LayerId, SnapshotId, WorkspaceId};
 use crate::layers::TreeError;
+use crate::retention::SnapshotClass;
 
 /// What a snapshot is to be.
 #[derive(Clone, Debug)]
@@ -161,7 +162,6 @@ pub(super) fn replace_with(
     let mut change = freeze_rows(spec, layer, parent, new, created_at);
     change.append(rows);
     core.catalog.apply(&change)?;
-    core.hashing.frozen(layer);
     Ok(Frozen {
         layer,
         live: new,
@@ -179,8 +179,13 @@ pub(crate) fn freeze_closed(
     replace(core, spec, layer, parent)
 }
 
-/// After the freeze: durability if asked for, and the final figure of how long it took.
-pub(crate) fn finish(core: &Core, spec: &SnapshotSpec) -> Result<u64, FreezeError> {
+/// After the freeze of a layer: whoever does something in the background is told, which nobody has to wait for
+/// while requests are held up; durability if asked for; and the final figure of how long it took.
+pub(crate) fn finish(core: &Core, spec: &SnapshotSpec, layer: LayerId) -> Result<u64, FreezeError> {
+    core.hashing.frozen(layer);
+    core.collect.frozen();
+    let class = SnapshotClass::of(spec.automatic);
+    core.retain.taken(spec.workspace, class, spec.expires_at);
     if spec.durable {
         let synced = core
             .objects
@@ -194,9 +199,6 @@ pub(crate) fn finish(core: &Core, spec: &SnapshotSpec) -> Result<u64, FreezeErro
             });
         }
     }
-    core.collect.frozen();
-    core.retain
-        .taken(spec.workspace, spec.automatic, spec.expires_at);
     let elapsed_us = spec.elapsed_us();
     if core.elapsed.note(&spec.id, elapsed_us) {
         core.later(Chore::NoteElapsed);

@@ -173,7 +173,7 @@ impl View {
         let Slot::Absent { shadows } = mutation.existing(&parent, &mut state, &name)? else {
             return Err(OpError::Exists { parent: parent.ino });
         };
-        mutation.room(NEW_NAME + new.target.len() as u64, 0, 1, true)?;
+        mutation.room(NEW_NAME + new.target.len() as u64, 0, 1)?;
         let mut change = Change::new();
         let (node, entry) =
             mutation.new_node(caller, (&parent, &mut state), new, shadows, &mut change)?;
@@ -225,7 +225,7 @@ impl View {
         if row.attr.nlink >= LINK_MAX {
             return Err(OpError::TooManyLinks(ino));
         }
-        mutation.room(NEW_NAME, 0, 0, false)?;
+        mutation.room(NEW_NAME, 0, 0)?;
         row.attr.nlink += 1;
         row.attr.ctime = mutation.now;
         let entry = EntryRow {

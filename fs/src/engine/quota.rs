@@ -262,21 +262,15 @@ impl View {
 
 impl Mutation<'_> {
     /// Sees to it that there is room for something that is to be added: bytes on the disk, bytes and inodes
-    /// of the workspace if that `counts`.
+    /// of the workspace.
     ///
     /// # Errors
     /// [`OpError::NoSpace`], [`OpError::Quota`].
-    pub(super) fn room(
-        &self,
-        disk: u64,
-        bytes: u64,
-        inodes: u64,
-        counts: bool,
-    ) -> Result<(), OpError> {
+    pub(super) fn room(&self, disk: u64, bytes: u64, inodes: u64) -> Result<(), OpError> {
         if disk > 0 {
             self.view.core.room.take(disk)?;
         }
-        if counts && (bytes > 0 || inodes > 0) {
+        if bytes > 0 || inodes > 0 {
             let more = self.view.usage.reserve(bytes, inodes)?;
             let mut reserved = self.reserved.get();
             reserved.bytes += more.bytes;
@@ -306,7 +300,7 @@ impl Mutation<'_> {
                     Some((layer, _)) if layer == self.layer => 0,
                     _ => WHOLE_COPY_MAX,
                 };
-                let refused = match self.room(most.saturating_add(copied), most, 0, true) {
+                let refused = match self.room(most.saturating_add(copied), most, 0) {
                     Err(refused @ (OpError::NoSpace { .. } | OpError::Quota { .. })) => refused,
                     done => return done,
                 };
@@ -319,7 +313,7 @@ impl Mutation<'_> {
                 if growth == (most.saturating_add(copied), most) {
                     return Err(refused);
                 }
-                self.room(growth.0, growth.1, 0, true)
+                self.room(growth.0, growth.1, 0)
             }
             small => {
                 let there = match small {
@@ -334,7 +328,7 @@ impl Mutation<'_> {
                     _ => most.saturating_add(there.next_multiple_of(PAGE)),
                 };
                 let more = new.saturating_sub(old);
-                self.room(more, more, 0, true)
+                self.room(more, more, 0)
             }
         }
     }

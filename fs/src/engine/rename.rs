@@ -205,7 +205,7 @@ impl Mutation<'_> {
         let mut left = None;
         let old_slot = if whiteout {
             let shadows = from.slot.shadowed_by_new(self.layer);
-            self.room(0, 0, 1, true)?;
+            self.room(0, 0, 1)?;
             let node = NewNode {
                 kind: FileKind::CharDevice,
                 perm: 0,

@@ -107,7 +107,7 @@ impl View {
             _ if all > ALL_MAX => return Err(OpError::XattrNoSpace(ino)),
             _ => {}
         }
-        mutation.room(value.len() as u64, 0, 0, false)?;
+        mutation.room(value.len() as u64, 0, 0)?;
         let mut row = state.row;
         let mut stored = Some(Arc::from(value));
         if &*name == acl::ACCESS {

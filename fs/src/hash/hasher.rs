@@ -4,13 +4,13 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
 
 use super::pace::Pace;
 use super::work::{Done, Work};
+use crate::background::Background;
 use crate::core::Core;
 use crate::dispatch::OpError;
 use crate::id::LayerId;
@@ -238,21 +238,14 @@ impl Hashing {
     }
 }
 
-/// Somebody does it instead of the thread.
-/// Keeps the thread still while it lives.
+/// Keeps the thread still while it lives: somebody does it instead, or needs the store as it is.
 pub(crate) struct Instead<'a>(&'a Hashing);
 
 impl Hashing {
     /// Keeps the thread still, but for the step that is under way.
     pub(crate) fn hold(&self) -> Instead<'_> {
-        Instead::begin(self)
-    }
-}
-
-impl<'a> Instead<'a> {
-    fn begin(hashing: &'a Hashing) -> Self {
-        hashing.instead.fetch_add(1, Ordering::AcqRel);
-        Self(hashing)
+        self.instead.fetch_add(1, Ordering::AcqRel);
+        Instead(self)
     }
 }
 
@@ -264,37 +257,12 @@ impl Drop for Instead<'_> {
     }
 }
 
-/// The running thread. Dropping it ends it after the step that is under way.
-pub(crate) struct Hasher {
-    core: Arc<Core>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Hasher {
-    pub(crate) fn start(core: &Arc<Core>) -> io::Result<Self> {
-        let thread = std::thread::Builder::new()
-            .name("floe-hash".to_owned())
-            .spawn({
-                let core = core.clone();
-                move || run(&core)
-            })?;
-        Ok(Self {
-            core: core.clone(),
-            thread: Some(thread),
-        })
-    }
-}
-
-impl Drop for Hasher {
-    fn drop(&mut self) {
-        self.core.hashing.closing.store(true, Ordering::Release);
-        self.core.hashing.wake();
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the thread that hashes frozen contents panicked");
-        }
-    }
+/// Starts the thread. It ends after the step that is under way.
+pub(crate) fn start(core: &Arc<Core>) -> io::Result<Background> {
+    Background::start(core, "floe-hash", run, |core| {
+        core.hashing.closing.store(true, Ordering::Release);
+        core.hashing.wake();
+    })
 }
 
 fn run(core: &Core) {

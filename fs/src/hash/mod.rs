@@ -25,7 +25,7 @@ use std::time::Instant;
 use serde::Serialize;
 use thiserror::Error;
 
-pub(crate) use hasher::{Hasher, Hashing};
+pub(crate) use hasher::{Hashing, start};
 pub(crate) use pace::serving;
 
 use crate::catalog::CatalogError;

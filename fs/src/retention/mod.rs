@@ -14,6 +14,6 @@ mod thread;
 
 pub(crate) use apply::{Judging, find, retire};
 pub(crate) use rules::Rules;
-pub(crate) use thread::{Retainer, Signal};
+pub(crate) use thread::{Signal, start};
 
 pub use rules::{RetentionRule, RetireReason, RuleSource, SnapshotClass};

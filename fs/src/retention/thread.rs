@@ -8,7 +8,6 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
@@ -16,6 +15,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounde
 use super::apply::{Found, Judging, find, find_expired, retire};
 use super::clock::{Clock, Reading};
 use super::rules::{Rules, SnapshotClass};
+use crate::background::Background;
 use crate::catalog::CatalogError;
 use crate::core::Core;
 use crate::id::WorkspaceId;
@@ -72,21 +72,13 @@ impl Signal {
     pub(crate) fn taken(
         &self,
         workspace: WorkspaceId,
-        automatic: Option<&str>,
+        class: SnapshotClass,
         expires_at: Option<i64>,
     ) {
-        match expires_at {
-            Some(at) => self.expires(at),
-            None => match self
-                .taken
-                .0
-                .try_send((workspace, SnapshotClass::of(automatic)))
-            {
-                Ok(()) => {}
-                Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
-                    self.missed.store(true, Ordering::Release);
-                }
-            },
+        if let Some(at) = expires_at {
+            self.expires(at);
+        } else if self.taken.0.try_send((workspace, class)).is_err() {
+            self.missed.store(true, Ordering::Release);
         }
     }
 
@@ -98,8 +90,7 @@ impl Signal {
     /// What was said of snapshots is another now: rules may not keep this workspace's any more.
     pub(crate) fn edited(&self, workspace: WorkspaceId) {
         for class in SnapshotClass::ALL {
-            let automatic = (class == SnapshotClass::Automatic).then_some("");
-            self.taken(workspace, automatic, None);
+            self.taken(workspace, class, None);
         }
     }
 
@@ -141,37 +132,12 @@ impl Signal {
     }
 }
 
-/// The running thread. Dropping it ends it after the transaction that is under way.
-pub(crate) struct Retainer {
-    core: Arc<Core>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Retainer {
-    pub(crate) fn start(core: &Arc<Core>) -> io::Result<Self> {
-        let thread = std::thread::Builder::new()
-            .name("floe-retention".to_owned())
-            .spawn({
-                let core = core.clone();
-                move || run(&core)
-            })?;
-        Ok(Self {
-            core: core.clone(),
-            thread: Some(thread),
-        })
-    }
-}
-
-impl Drop for Retainer {
-    fn drop(&mut self) {
-        self.core.retain.closing.store(true, Ordering::Release);
-        self.core.retain.wake();
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the thread that deletes snapshots by rules panicked");
-        }
-    }
+/// Starts the thread. It ends after the transaction that is under way.
+pub(crate) fn start(core: &Arc<Core>) -> io::Result<Background> {
+    Background::start(core, "floe-retention", run, |core| {
+        core.retain.closing.store(true, Ordering::Release);
+        core.retain.wake();
+    })
 }
 
 fn run(core: &Core) {

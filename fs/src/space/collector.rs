@@ -6,7 +6,6 @@ use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
@@ -17,6 +16,7 @@ use super::hidden::Hidden;
 use super::remains::{Going, Kept, Remains};
 use super::shape::{Chain, Shape};
 use super::{doomed, merge, prune};
+use crate::background::Background;
 use crate::catalog::{CatalogError, FamilyRecord, LayerRow};
 use crate::change::{Change, Row};
 use crate::core::Core;
@@ -414,37 +414,12 @@ impl Drop for Held<'_> {
 /// How often the thread looks whether it may go on.
 const HELD: Duration = Duration::from_millis(20);
 
-/// The running thread. Dropping it ends it after the step that is under way.
-pub(crate) struct Collector {
-    core: Arc<Core>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Collector {
-    pub(crate) fn start(core: &Arc<Core>) -> io::Result<Self> {
-        let thread = std::thread::Builder::new()
-            .name("floe-space".to_owned())
-            .spawn({
-                let core = core.clone();
-                move || run(&core)
-            })?;
-        Ok(Self {
-            core: core.clone(),
-            thread: Some(thread),
-        })
-    }
-}
-
-impl Drop for Collector {
-    fn drop(&mut self) {
-        self.core.collect.closing.store(true, Ordering::Release);
-        self.core.collect.ask();
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the thread that gives space back panicked");
-        }
-    }
+/// Starts the thread. It ends after the step that is under way.
+pub(crate) fn start(core: &Arc<Core>) -> io::Result<Background> {
+    Background::start(core, "floe-space", run, |core| {
+        core.collect.closing.store(true, Ordering::Release);
+        core.collect.ask();
+    })
 }
 
 fn run(core: &Core) {

@@ -26,7 +26,7 @@ mod shape;
 mod usage;
 mod uses;
 
-pub(crate) use collector::{Collecting, Collector, Signal, also_used, collect};
+pub(crate) use collector::{Collecting, Signal, also_used, collect, start};
 pub(crate) use estimate::Estimate;
 pub(crate) use room::Room;
 pub(crate) use uses::{Use, Uses};

@@ -3,11 +3,11 @@
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 
+use crate::background::Background;
 use crate::core::{Chore, Core};
 use crate::engine::{self, View};
 use crate::id::{Ino, ObjectId};
@@ -23,38 +23,17 @@ const DELAY: Duration = Duration::from_millis(20);
 /// How often what nobody wakes this thread for is done.
 const TICK: Duration = Duration::from_secs(1);
 
-/// The running thread. Dropping it finishes what is queued.
-pub(super) struct Chores {
-    core: Arc<Core>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Chores {
-    pub(super) fn start(core: &Arc<Core>) -> io::Result<Self> {
-        let (send, receive): (Sender<Chore>, _) = unbounded();
-        let thread = std::thread::Builder::new()
-            .name("floe-chores".to_owned())
-            .spawn({
-                let core = core.clone();
-                move || run(&core, &receive)
-            })?;
-        *core.chores.lock() = Some(send);
-        Ok(Self {
-            core: core.clone(),
-            thread: Some(thread),
-        })
-    }
-}
-
-impl Drop for Chores {
-    fn drop(&mut self) {
-        *self.core.chores.lock() = None;
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the background thread panicked");
-        }
-    }
+/// Starts the thread. Before it ends it does what is queued.
+pub(super) fn start(core: &Arc<Core>) -> io::Result<Background> {
+    let (send, receive): (Sender<Chore>, _) = unbounded();
+    let started = Background::start(
+        core,
+        "floe-chores",
+        move |core| run(core, &receive),
+        |core| *core.chores.lock() = None,
+    )?;
+    *core.chores.lock() = Some(send);
+    Ok(started)
 }
 
 /// A panic costs what is at work then, which opening the store finds again; the thread goes on.

@@ -273,7 +273,8 @@ impl Landing<'_> {
     }
 
     fn done(&self, plan: Plan, spec: SnapshotSpec) -> Result<LandReport, LandError> {
-        finish(&self.store.core, &spec).map_err(|error| self.freeze_error(error))?;
+        finish(&self.store.core, &spec, self.onto.layer)
+            .map_err(|error| self.freeze_error(error))?;
         Ok(self.report(plan, Some(spec.id)))
     }
 

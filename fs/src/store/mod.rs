@@ -61,6 +61,7 @@ pub use types::{
 pub use usage::{KeptBy, SnapshotUsage};
 pub use workspaces::WorkspaceError;
 
+use crate::background::Background;
 use crate::catalog::{CatalogError, FORMAT};
 use crate::core::Core;
 
@@ -69,17 +70,9 @@ pub struct Store {
     id: String,
     created_at: i64,
     controls: control::Controls,
-    // These end before the rest goes.
+    // They end before the rest goes, in this order: those that hand chores on before the chores.
     #[expect(dead_code, reason = "held for its Drop")]
-    retainer: crate::retention::Retainer,
-    #[expect(dead_code, reason = "held for its Drop")]
-    hasher: crate::hash::Hasher,
-    // Ends before the rest goes.
-    #[expect(dead_code, reason = "held for its Drop")]
-    collector: crate::space::Collector,
-    // Finishes what is queued before the rest goes.
-    #[expect(dead_code, reason = "held for its Drop")]
-    chores: chores::Chores,
+    background: [Background; 4],
     /// Somebody repairs it: nobody else opens anything.
     repairing: std::sync::atomic::AtomicBool,
     pub(crate) core: Arc<Core>,

@@ -12,11 +12,11 @@ use rustix::fs::FlockOperation;
 use thiserror::Error;
 use tracing::warn;
 
-use super::chores::Chores;
 use super::place::{Place, boot_id, settle_in};
 use super::recover::recover;
 use super::types::{StoreInfo, rfc3339};
-use super::{Store, control, settings, trust};
+use super::{Store, chores, control, settings, trust};
+use crate::background::Background;
 use crate::base::{Bases, HostFiles};
 use crate::catalog::{APPLICATION_ID, Catalog, CatalogError, FORMAT, size_on_disk};
 use crate::contents::{ContentsError, Objects};
@@ -24,13 +24,12 @@ use crate::core::{CLEAN, Core, Numbers, note_clean_end};
 use crate::dispatch::OpError;
 use crate::elapsed::Elapsed;
 use crate::engine::now_ns;
-use crate::hash::Hasher;
 use crate::id::LayerId;
 use crate::layers::{SharedLayers, TreeError};
 use crate::lock::{Mutex, RwLock};
 use crate::private::open_private;
-use crate::retention::Retainer;
-use crate::space::{Collecting, Collector, Room};
+use crate::space::{Collecting, Room};
+use crate::{hash, retention, space};
 
 /// Name of the catalog file in a store.
 pub(super) const CATALOG: &str = "catalog.db";
@@ -440,19 +439,19 @@ impl Store {
         let place = Place::of(&dir).map_err(access("look at", &dir))?;
         settle_in(&core.catalog, &place).map_err(catalog_error)?;
         crate::land::host::recover(&core);
-        let chores = Chores::start(&core).map_err(access("start a thread for", &dir))?;
-        let collector = Collector::start(&core).map_err(access("start a thread for", &dir))?;
+        let started = |background: io::Result<Background>| {
+            background.map_err(access("start a thread for", &dir))
+        };
+        let chores = started(chores::start(&core))?;
+        let collector = started(space::start(&core))?;
         core.collect.ask();
-        let retainer = Retainer::start(&core).map_err(access("start a thread for", &dir))?;
-        let hasher = Hasher::start(&core).map_err(access("start a thread for", &dir))?;
+        let retainer = started(retention::start(&core))?;
+        let hasher = started(hash::start(&core))?;
         Ok(Arc::new(Self {
             id: summary.store_id,
             created_at: summary.created_at,
             controls: control::Controls::default(),
-            retainer,
-            hasher,
-            collector,
-            chores,
+            background: [retainer, hasher, collector, chores],
             repairing: std::sync::atomic::AtomicBool::new(false),
             core,
         }))

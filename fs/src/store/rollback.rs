@@ -61,7 +61,7 @@ impl Store {
                     .inspect(|_| view.hold(held)),
                 None => freeze_closed(&self.core, &spec, record.layer, target.layer),
             }
-            .and_then(|_| finish(&self.core, &spec))
+            .and_then(|frozen| finish(&self.core, &spec, frozen.layer))
             .map(|elapsed_us| (spec.id, elapsed_us))
             .map_err(|source| match source {
                 FreezeError::Catalog(error) if error.is_left() => FindError::NotFound {

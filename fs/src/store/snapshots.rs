@@ -176,7 +176,7 @@ impl Store {
             None => freeze_closed(&self.core, &spec, record.layer, record.layer),
         };
         let frozen = frozen.map_err(failed)?;
-        let elapsed_us = finish(&self.core, &spec).map_err(failed)?;
+        let elapsed_us = finish(&self.core, &spec, frozen.layer).map_err(failed)?;
         control.known = Some(WorkspaceRecord {
             layer: frozen.live,
             parent: Some(spec.id.clone()),
