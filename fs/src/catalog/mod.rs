@@ -185,8 +185,37 @@ impl Catalog {
         if change.is_empty() {
             return Ok(());
         }
+        self.commit(self.writer.lock(), change)
+    }
+
+    /// How many changes were committed so far.
+    pub(crate) fn commits(&self) -> u64 {
+        self.commits.load(Ordering::Acquire)
+    }
+
+    /// As [`Catalog::apply`], unless something was committed since there were `commits`; says whether
+    /// it was done.
+    ///
+    /// # Errors
+    /// [`CatalogError`]; nothing was changed then.
+    pub(crate) fn apply_unless_changed(
+        &self,
+        change: &Change,
+        commits: u64,
+    ) -> Result<bool, CatalogError> {
+        let writer = self.writer.lock();
+        if self.commits() != commits {
+            return Ok(false);
+        }
+        self.commit(writer, change).map(|()| true)
+    }
+
+    fn commit(
+        &self,
+        mut writer: MutexGuard<'_, Connection>,
+        change: &Change,
+    ) -> Result<(), CatalogError> {
         let removes = reserve::only_removes(change);
-        let mut writer = self.writer.lock();
         if !removes && !self.reserve.may_add() {
             return Err(CatalogError::Full);
         }
@@ -213,30 +242,6 @@ impl Catalog {
             checkpointer.committed();
         }
         Ok(())
-    }
-
-    /// How many changes were committed so far.
-    pub(crate) fn commits(&self) -> u64 {
-        self.commits.load(Ordering::Acquire)
-    }
-
-    /// As [`Catalog::apply`], unless something was committed since there were `commits`; says whether
-    /// it was done.
-    ///
-    /// # Errors
-    /// [`CatalogError`]; nothing was changed then.
-    pub(crate) fn apply_unless_changed(
-        &self,
-        change: &Change,
-        commits: u64,
-    ) -> Result<bool, CatalogError> {
-        let mut writer = self.writer.lock();
-        if self.commits() != commits {
-            return Ok(false);
-        }
-        apply::apply(&mut writer, change)?;
-        self.commits.fetch_add(1, Ordering::AcqRel);
-        Ok(true)
     }
 
     /// Makes every change applied so far survive power loss.

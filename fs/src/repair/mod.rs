@@ -184,6 +184,7 @@ impl Store {
         // Or they would change the store again and again, and what was looked at would not hold.
         let _hashing = self.core.hashing.hold();
         let _collecting = self.core.collect.hold();
+        let _retaining = self.core.retain.hold();
         let mut damage = CheckReport {
             unlimited: true,
             ..CheckReport::default()

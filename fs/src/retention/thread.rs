@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
@@ -41,6 +41,8 @@ pub(crate) struct Signal {
     missed: AtomicBool,
     wake: (Sender<()>, Receiver<()>),
     closing: AtomicBool,
+    /// How many want it to be put off.
+    held: AtomicUsize,
     /// Somebody says that the clock is right.
     trusted: AtomicBool,
     /// Counts changes of rules.
@@ -58,6 +60,7 @@ impl Default for Signal {
             missed: AtomicBool::new(false),
             wake: bounded(1),
             closing: AtomicBool::new(false),
+            held: AtomicUsize::new(0),
             trusted: AtomicBool::new(false),
             generation: AtomicU64::new(0),
             changes: AtomicU64::new(0),
@@ -121,6 +124,16 @@ impl Signal {
         self.changes.load(Ordering::Acquire)
     }
 
+    /// Has the thread look for nothing more, but for what it looks at, until what is returned is dropped.
+    pub(crate) fn hold(&self) -> Held<'_> {
+        self.held.fetch_add(1, Ordering::AcqRel);
+        Held(self)
+    }
+
+    fn is_held(&self) -> bool {
+        self.held.load(Ordering::Acquire) > 0
+    }
+
     fn is_closing(&self) -> bool {
         self.closing.load(Ordering::Acquire)
     }
@@ -129,6 +142,15 @@ impl Signal {
         match self.wake.0.try_send(()) {
             Ok(()) | Err(TrySendError::Full(()) | TrySendError::Disconnected(())) => {}
         }
+    }
+}
+
+/// See [`Signal::hold`].
+pub(crate) struct Held<'a>(&'a Signal);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.held.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -154,7 +176,11 @@ fn run(core: &Core) {
                  or until `floe retention apply`"
             );
         }
-        let looked = catch_unwind(AssertUnwindSafe(|| watch.look(core, now)));
+        let look = || match core.retain.is_held() {
+            true => Ok(()),
+            false => watch.look(core, now),
+        };
+        let looked = catch_unwind(AssertUnwindSafe(look));
         let rest = if let Ok(Ok(())) = looked {
             TICK.max(began.elapsed() * REST)
         } else {

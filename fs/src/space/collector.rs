@@ -13,6 +13,7 @@ use serde::Serialize;
 use thiserror::Error;
 
 use super::hidden::Hidden;
+use super::needed::Needed;
 use super::remains::{Going, Kept, Remains};
 use super::shape::{Chain, Shape};
 use super::{doomed, merge, prune};
@@ -177,37 +178,8 @@ fn used(core: &Core, layers: &[FamilyRecord]) -> Result<HashSet<LayerId>, Catalo
     let given_up = |layer: &&FamilyRecord| matches!(layer.what, LayerRow::Left | LayerRow::Base);
     let left = layers.iter().filter(given_up).map(|layer| layer.id);
     let left: HashSet<LayerId> = left.collect();
-    also_used(
-        core,
-        layers,
-        core.uses.note_left(|layer| left.contains(layer)),
-    )
-}
-
-/// With those that landings need.
-pub(crate) fn also_used(
-    core: &Core,
-    layers: &[FamilyRecord],
-    mut used: HashSet<LayerId>,
-) -> Result<HashSet<LayerId>, CatalogError> {
-    used.extend(crate::land::host::layers_known(core)?);
-    let landed = core.catalog.landed_last()?;
-    if landed.is_empty() {
-        return Ok(used);
-    }
-    let shown = |layer: &&FamilyRecord| matches!(layer.what, LayerRow::Live | LayerRow::Frozen);
-    let lineages: Vec<_> = layers
-        .iter()
-        .filter(shown)
-        .filter_map(|layer| core.layers.lineage(layer.id))
-        .collect();
-    let comes_from = |layer| lineages.iter().any(|lineage| lineage.contains(layer));
-    for last in landed {
-        if comes_from(last.source) && comes_from(last.landed_in) {
-            used.insert(last.source);
-        }
-    }
-    Ok(used)
+    let in_use = core.uses.note_left(|layer| left.contains(layer));
+    Ok(Needed::read(core)?.with(core, layers, in_use))
 }
 
 /// Gives back what can be, until nothing is left to do.
@@ -323,18 +295,12 @@ fn if_it_fits(
 /// Removes what is hidden in a chain, and hands down what is left; says whether the chain is
 /// another now.
 fn settle(core: &Core, chain: &Chain, steps: &mut Steps<'_>) -> Result<bool, CollectError> {
-    let below = |at: usize| match at {
-        0 => (chain.bottom, chain.live),
-        at => (chain.links[at - 1], false),
-    };
     let links: HashSet<LayerId> = chain.links.iter().copied().collect();
     let mut changed = false;
-    // The farthest first: each layer hides what is above it, and what was handed down goes on.
-    for at in (0..chain.links.len()).rev() {
-        let (layer, live) = below(at);
+    for (link, layer, live) in chain.steps() {
         let whole = prune::prune(core, layer, live, &links, steps)?;
         if whole {
-            changed |= merge::hand_down(core, chain.links[at], layer, steps)?;
+            changed |= merge::hand_down(core, link, layer, steps)?;
         }
     }
     Ok(changed)
@@ -408,11 +374,9 @@ pub(crate) struct Held<'a>(&'a Signal);
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         self.0.held.fetch_sub(1, Ordering::AcqRel);
+        self.0.ask();
     }
 }
-
-/// How often the thread looks whether it may go on.
-const HELD: Duration = Duration::from_millis(20);
 
 /// Starts the thread. It ends after the step that is under way.
 pub(crate) fn start(core: &Arc<Core>) -> io::Result<Background> {
@@ -425,21 +389,22 @@ pub(crate) fn start(core: &Arc<Core>) -> io::Result<Background> {
 fn run(core: &Core) {
     let signal = &core.collect;
     let is_closing = || signal.closing.load(Ordering::Acquire);
+    let is_held = || signal.held.load(Ordering::Acquire) > 0;
     while let Ok(()) = signal.receive.recv() {
         let mut pace = |_: &CollectReport, took: Duration| {
-            let held = || signal.held.load(Ordering::Acquire) > 0;
-            if is_closing() || signal.waiting.load(Ordering::Acquire) > 0 || held() {
+            if is_closing() || signal.waiting.load(Ordering::Acquire) > 0 || is_held() {
                 return ControlFlow::Break(());
             }
             // Half of the time is for those who wait for something.
             std::thread::sleep(took);
             ControlFlow::Continue(())
         };
-        while signal.held.load(Ordering::Acquire) > 0 && !is_closing() {
-            std::thread::sleep(HELD);
-        }
         if is_closing() {
             return;
+        }
+        if is_held() {
+            // Whoever holds it asks at the end.
+            continue;
         }
         let work = || collect(core, &mut core.collecting.lock(), &mut pace);
         match catch_unwind(AssertUnwindSafe(work)) {

@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
-use super::collector::{CollectError, Steps, also_used};
+use super::collector::{CollectError, Steps};
+use super::needed::Needed;
 use super::prune::prune;
 use super::remains::Remains;
 use super::shape::Shape;
@@ -18,6 +19,7 @@ const BATCH: usize = 256;
 /// The layers as they are, to ask what deleting snapshots would free, again and again.
 pub(crate) struct Estimate {
     families: Vec<FamilyRecord>,
+    needed: Needed,
     /// What goes in any case.
     anyway: HashSet<LayerId>,
 }
@@ -26,12 +28,24 @@ impl Estimate {
     /// Looks at the layers.
     pub(crate) fn new(core: &Core) -> Result<Self, CollectError> {
         let families = core.catalog.families()?;
-        let used = also_used(core, &families, core.uses.all())?;
+        let needed = Needed::read(core)?;
+        let used = needed.with(core, &families, core.uses.all());
         let anyway = Shape::of(&families, &used).unreachable;
         Ok(Self {
             families,
+            needed,
             anyway: anyway.into_iter().collect(),
         })
+    }
+
+    /// The layers, parents before children.
+    pub(crate) fn families(&self) -> &[FamilyRecord] {
+        &self.families
+    }
+
+    /// Those that landings need.
+    pub(crate) fn landings(&self, core: &Core) -> HashSet<LayerId> {
+        self.needed.with(core, &self.families, HashSet::new())
     }
 
     /// Bytes of objects that would be freed if these layers were no snapshots any more. A file of which
@@ -47,7 +61,7 @@ impl Estimate {
                 layer.what = LayerRow::Left;
             }
         }
-        let used = also_used(core, &families, core.uses.all())?;
+        let used = self.needed.with(core, &families, core.uses.all());
         let shape = Shape::of(&families, &used);
         let mut go_on = |_: &_, _| ControlFlow::Continue(());
         let mut steps = Steps::dry(&mut go_on);
@@ -61,11 +75,7 @@ impl Estimate {
                 continue;
             }
             let links: HashSet<LayerId> = chain.links.iter().copied().collect();
-            for at in (0..chain.links.len()).rev() {
-                let (layer, live) = match at {
-                    0 => (chain.bottom, chain.live),
-                    at => (chain.links[at - 1], false),
-                };
+            for (_, layer, live) in chain.steps() {
                 prune(core, layer, live, &links, &mut steps)?;
             }
         }

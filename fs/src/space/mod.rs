@@ -19,6 +19,7 @@ mod doomed;
 mod estimate;
 mod hidden;
 mod merge;
+mod needed;
 mod prune;
 mod remains;
 mod room;
@@ -26,7 +27,7 @@ mod shape;
 mod usage;
 mod uses;
 
-pub(crate) use collector::{Collecting, Signal, also_used, collect, start};
+pub(crate) use collector::{Collecting, Signal, collect, start};
 pub(crate) use estimate::Estimate;
 pub(crate) use room::Room;
 pub(crate) use uses::{Use, Uses};

@@ -27,6 +27,21 @@ pub(super) struct Chain {
     pub(super) links: Vec<LayerId>,
 }
 
+impl Chain {
+    /// Each link with what stands on it and whether that is live, the farthest first: each layer hides what
+    /// is above it, and what is handed down goes on.
+    pub(super) fn steps(&self) -> impl Iterator<Item = (LayerId, LayerId, bool)> {
+        let below = |at: usize| match at {
+            0 => (self.bottom, self.live),
+            at => (self.links[at - 1], false),
+        };
+        (0..self.links.len()).rev().map(move |at| {
+            let (layer, live) = below(at);
+            (self.links[at], layer, live)
+        })
+    }
+}
+
 impl Shape {
     /// Looks at all layers, parents before children; `used` are those that stay as they are whatever
     /// their rows say.

@@ -78,9 +78,9 @@ pub(crate) fn drop_snapshots(
 
 /// What stands on a layer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Standing {
+pub(super) struct Standing {
     /// Some of it by name, the nearest first.
-    names: Vec<String>,
+    pub(super) names: Vec<String>,
     /// How much more there is.
     more: u64,
 }
@@ -101,7 +101,7 @@ fn newest(snapshots: &[SnapshotInfo], count: usize) -> HashSet<LayerId> {
 /// What stands on the selected layers, directly or through those that are selected or no snapshots any
 /// more. Each layer hands on what it holds to the one below it, once: a chain is not walked again for
 /// each that stands on it.
-fn held(
+pub(super) fn held(
     families: &[FamilyRecord],
     standers: &[(LayerId, String)],
     selected: &HashSet<LayerId>,
@@ -205,7 +205,8 @@ impl Store {
         Ok((deleted, self.collect_all(&mut collecting, progress)?))
     }
 
-    /// What is selected, protected ones as well unless they are named, each once, in the order that was asked for or newest first.
+    /// What is selected, each once, in the order that was asked for or newest first. Protected ones that are
+    /// named are an error; others are among them.
     fn selected(&self, selection: &DeleteSelection) -> Result<Vec<SnapshotInfo>, DeleteError> {
         let mut selected: Vec<SnapshotInfo> = Vec::new();
         match selection {
@@ -244,19 +245,7 @@ impl Store {
     }
 
     /// By layer, what stands on snapshots and is none of them, directly or through what is no snapshot any
-    /// more: workspaces by name, snapshots by id.
-    ///
-    /// # Errors
-    /// When the catalog cannot be read.
-    pub fn standing_on(
-        &self,
-        selected: &[SnapshotInfo],
-    ) -> Result<HashMap<LayerId, Vec<String>>, CatalogError> {
-        let held = self.standing(selected, usize::MAX)?.into_iter();
-        Ok(held.map(|(layer, held)| (layer, held.names)).collect())
-    }
-
-    /// As [`Store::standing_on`], at most so many names of each.
+    /// more: workspaces by name, snapshots by id, at most so many of each.
     fn standing(
         &self,
         selected: &[SnapshotInfo],

@@ -4,8 +4,9 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use super::Store;
+use super::delete::held;
 use super::types::SnapshotInfo;
-use crate::space::{CollectError, Estimate, StoreUsage, also_used, usage};
+use crate::space::{CollectError, Estimate, StoreUsage, usage};
 
 /// What keeps a layer that is no snapshot any more, besides what stands on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +24,10 @@ pub struct SnapshotUsage {
     pub apparent: u64,
     /// Bytes of contents on the disk that deleting it would free.
     pub exclusive: u64,
-    /// What would keep its layer besides what stands on it.
+    /// What stands on it, directly or through what is no snapshot any more: workspaces by name, snapshots
+    /// by id.
+    pub held_by: Vec<String>,
+    /// What would keep its layer besides that.
     pub kept_by: Vec<KeptBy>,
 }
 
@@ -40,9 +44,9 @@ impl Store {
         usage(&self.core, progress)
     }
 
-    /// What snapshots take, each for itself. The layers are looked at once; then the cost is that of what
-    /// stands directly on each, or of what it holds. `progress` is told how many are done, and says
-    /// whether to go on.
+    /// What snapshots take, each for itself. The catalog's layers are read once; each snapshot costs a pass over
+    /// them in memory, and what stands directly on it, or what it holds. `progress` is told how many
+    /// are done, and says whether to go on.
     ///
     /// # Errors
     /// [`CollectError`].
@@ -53,14 +57,15 @@ impl Store {
     ) -> Result<Vec<SnapshotUsage>, CollectError> {
         let core = &self.core;
         let estimate = Estimate::new(core)?;
-        let families = core.catalog.families()?;
-        let landings = also_used(core, &families, HashSet::new())?;
-        let in_use = core.uses.all();
+        let (landings, in_use) = (estimate.landings(core), core.uses.all());
+        let standers = core.catalog.standing()?;
         let mut all = Vec::with_capacity(snapshots.len());
         for info in snapshots {
             let layer = info.layer;
             let exclusive = estimate.would_free(core, &HashSet::from([layer]))?;
             let (bytes, _) = core.catalog.totals(layer)?;
+            let these = HashSet::from([layer]);
+            let mut held = held(estimate.families(), &standers, &these, usize::MAX);
             let kept = [
                 in_use.contains(&layer).then_some(KeptBy::Use),
                 landings.contains(&layer).then_some(KeptBy::Landing),
@@ -68,6 +73,7 @@ impl Store {
             all.push(SnapshotUsage {
                 apparent: bytes.max(0).unsigned_abs(),
                 exclusive,
+                held_by: held.remove(&layer).map_or_else(Vec::new, |held| held.names),
                 kept_by: kept.into_iter().flatten().collect(),
             });
             if progress(all.len() as u64, 0).is_break() {

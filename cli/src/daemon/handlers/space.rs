@@ -101,7 +101,7 @@ pub fn sizes(
         sizes.push(match subject {
             Subject::Snapshot(info) => {
                 let usage = of_snapshots.next().unwrap_or_default();
-                Size::Snapshot(Box::new(snapshot_size(daemon, info, &usage)?))
+                Size::Snapshot(Box::new(snapshot_size(info, usage)))
             }
             Subject::Workspace(info) => {
                 if of_workspaces.is_none() {
@@ -120,27 +120,20 @@ pub fn sizes(
     Ok(sizes)
 }
 
-fn snapshot_size(
-    daemon: &Daemon,
-    info: SnapshotInfo,
-    usage: &SnapshotUsage,
-) -> Result<SnapshotSize, ApiError> {
-    let info = [info];
-    let mut held = daemon.store.standing_on(&info)?;
-    let [info] = info;
+fn snapshot_size(info: SnapshotInfo, usage: SnapshotUsage) -> SnapshotSize {
     let kept = usage.kept_by.iter().map(|by| match by {
         KeptBy::Use => "use",
         KeptBy::Landing => "landing",
     });
-    Ok(SnapshotSize {
-        held_by: held.remove(&info.layer).unwrap_or_default(),
+    SnapshotSize {
         kept_by: kept.map(str::to_owned).collect(),
+        held_by: usage.held_by,
         snapshot: info.into(),
         apparent: usage.apparent,
         exclusive: usage.exclusive,
         shared: usage.apparent.saturating_sub(usage.exclusive),
         frees: usage.exclusive,
-    })
+    }
 }
 
 /// Tells what the store takes of the disk.

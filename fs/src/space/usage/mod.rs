@@ -14,7 +14,8 @@ use std::os::unix::fs::MetadataExt;
 use serde::Serialize;
 
 use self::owners::{Node, Shares, shares};
-use super::collector::{CollectError, also_used};
+use super::collector::CollectError;
+use super::needed::Needed;
 use super::shape::Shape;
 use crate::catalog::{LayerRow, Pinned};
 use crate::contents::ContentsError;
@@ -157,7 +158,7 @@ fn layers(
     owners: &HashMap<LayerId, LayerOwner>,
 ) -> Result<(Vec<Node>, HashMap<LayerId, usize>), CollectError> {
     let families = pinned.queries().families()?;
-    let used = also_used(core, &families, core.uses.all())?;
+    let used = Needed::read(core)?.with(core, &families, core.uses.all());
     let unreachable: HashSet<LayerId> = Shape::of(&families, &used)
         .unreachable
         .into_iter()
