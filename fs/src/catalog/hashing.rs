@@ -58,6 +58,19 @@ pub(super) fn apply(connection: &Connection, row: &Row) -> rusqlite::Result<usiz
     }
 }
 
+/// Ranges in order, those that touch or overlap put together: in a damaged catalog they may.
+pub(crate) fn union(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_unstable_by_key(|range| range.start);
+    let mut all: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        match all.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => all.push(range),
+        }
+    }
+    all
+}
+
 impl Catalog {
     /// A setting; none if nobody has set it.
     pub(crate) fn setting(&self, key: &str) -> Result<Option<u64>, CatalogError> {
@@ -154,10 +167,10 @@ impl Catalog {
         let (ino, id) = (int(object.ino.0), int(object.id.0));
         let own = self.collect(during, sql, params![ino, int(object.layer.0), id], read)?;
         if !own.is_empty() {
-            return Ok(own);
+            return Ok(union(own));
         }
         let sql = "SELECT start, end FROM extent WHERE ino = ?1 AND object = ?2 ORDER BY start";
-        self.collect(during, sql, params![ino, id], read)
+        Ok(union(self.collect(during, sql, params![ino, id], read)?))
     }
 
     /// Objects behind one, at most so many, each with whether extents may name only a part of it.

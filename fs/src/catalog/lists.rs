@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, Row as SqlRow, params_from_iter};
 
 use super::apply::{LIVE, int};
 use super::query::{damaged, unsigned};
-use super::{Catalog, CatalogError};
+use super::{Catalog, CatalogError, Queries};
 use crate::engine::Quota;
 use crate::id::{LayerId, ObjectId, SnapshotId, WorkspaceId};
 
@@ -270,15 +270,9 @@ impl Catalog {
             .map_err(CatalogError::during(during))
     }
 
-    /// Objects whose files wait for removal.
+    /// As [`Queries::doomed`].
     pub(crate) fn doomed_objects(&self) -> Result<Vec<ObjectId>, CatalogError> {
-        self.collect(
-            "reading objects",
-            // Whatever it says there, the file of an object in use stays.
-            "SELECT id FROM doomed_object WHERE id NOT IN (SELECT id FROM object)",
-            [],
-            |row| unsigned(row, 0).map(ObjectId),
-        )
+        Queries(&self.reader()).doomed()
     }
 
     /// Every object that belongs to a layer.

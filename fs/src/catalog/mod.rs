@@ -37,7 +37,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use self::connect::{Connections, connect, format};
 pub use self::error::CatalogError;
-pub(crate) use self::hashing::ObjectRecord;
+pub(crate) use self::hashing::{ObjectRecord, union};
 use self::reserve::Reserve;
 pub(crate) use history::{EventRecord, ForkRecord, HostLandingRecord, LifeRecord};
 pub(crate) use landed::LandedRecord;

@@ -71,6 +71,8 @@ pub(super) fn apply(connection: &Connection, row: &Row) -> rusqlite::Result<usiz
 pub(crate) struct ServedObject {
     pub(crate) id: ObjectId,
     pub(crate) ino: Ino,
+    /// The layer that it was made for; that may have been handed down since, and have no row.
+    pub(crate) layer: LayerId,
 }
 
 /// Blocks of an object that a layer claims.
@@ -91,29 +93,13 @@ pub(crate) struct HashOf {
 }
 
 impl Catalog {
-    /// Objects in the order of their numbers, behind one, at most so many.
+    /// As [`super::Queries::objects_after`].
     pub(crate) fn objects_after(
         &self,
         after: ObjectId,
         limit: usize,
     ) -> Result<Vec<ServedObject>, CatalogError> {
-        let sql = "SELECT id, ino FROM object WHERE id > ?1 ORDER BY id LIMIT ?2";
-        let key = params![int(after.0), int(limit as u64)];
-        self.collect("listing objects", sql, key, |row| {
-            Ok(ServedObject {
-                id: ObjectId(unsigned(row, 0)?),
-                ino: Ino(unsigned(row, 1)?),
-            })
-        })
-    }
-
-    /// The file that an object serves; none if it has no row.
-    pub(crate) fn object_ino(&self, id: ObjectId) -> Result<Option<Ino>, CatalogError> {
-        let sql = "SELECT ino FROM object WHERE id = ?1";
-        let found = self.collect("looking an object up", sql, [int(id.0)], |row| {
-            Ok(Ino(unsigned(row, 0)?))
-        })?;
-        Ok(found.into_iter().next())
+        super::Queries(&self.reader()).objects_after(after, limit)
     }
 
     /// How many objects there are.

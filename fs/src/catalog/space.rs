@@ -7,7 +7,7 @@ use rusqlite::{Connection, params};
 
 use super::apply::{DOOMED, FROZEN, LEFT, LIVE, int};
 use super::query::{bytes, unsigned};
-use super::{Catalog, CatalogError, Queries};
+use super::{Catalog, CatalogError, Queries, ServedObject};
 use crate::change::{Name, Row};
 use crate::engine::Quota;
 use crate::id::{Ino, LayerId, ObjectId, WorkspaceId};
@@ -192,7 +192,7 @@ impl Queries<'_> {
         })
     }
 
-    /// Objects that were given up and may have a file still.
+    /// Objects whose files wait for removal. Whatever it says there, the file of an object in use stays.
     pub(crate) fn doomed(&self) -> Result<Vec<ObjectId>, CatalogError> {
         let sql = "SELECT id FROM doomed_object WHERE id NOT IN (SELECT id FROM object)";
         self.rows("reading objects", sql, [], |row| {
@@ -236,17 +236,20 @@ impl Queries<'_> {
         })
     }
 
-    /// Objects behind one, at most so many, with the inode and layer that they were made for.
+    /// Objects in the order of their numbers, behind one, at most so many.
     pub(crate) fn objects_after(
         &self,
         after: ObjectId,
         limit: usize,
-    ) -> Result<Vec<(ObjectId, Ino, LayerId)>, CatalogError> {
+    ) -> Result<Vec<ServedObject>, CatalogError> {
         let sql = "SELECT id, ino, layer FROM object WHERE id > ?1 ORDER BY id LIMIT ?2";
         let key = params![int(after.0), int(limit as u64)];
         self.rows("reading objects", sql, key, |row| {
-            let (id, ino) = (ObjectId(unsigned(row, 0)?), Ino(unsigned(row, 1)?));
-            Ok((id, ino, LayerId(unsigned(row, 2)?)))
+            Ok(ServedObject {
+                id: ObjectId(unsigned(row, 0)?),
+                ino: Ino(unsigned(row, 1)?),
+                layer: LayerId(unsigned(row, 2)?),
+            })
         })
     }
 

@@ -8,18 +8,17 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::io;
 use std::ops::{ControlFlow, Range};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::time::Instant;
 
-use rustix::fs::{SeekFrom, seek};
 use serde::Serialize;
 use thiserror::Error;
 
 use super::places;
 use super::report::{CheckReport, Damage, Problem};
 use crate::base::host_inode;
-use crate::catalog::{CatalogError, HashOf, ServedObject};
+use crate::catalog::{CatalogError, HashOf, ServedObject, union};
 use crate::change::BLOCK_END;
+use crate::contents::raw::{self, read_block};
 use crate::contents::{BLOCK, Checksum, WHOLE, as_len, hash_block};
 use crate::core::Core;
 use crate::id::{Ino, ObjectId};
@@ -142,8 +141,8 @@ impl Reading<'_> {
         record: &ServedObject,
         report: &mut CheckReport,
     ) -> Result<(), CheckError> {
-        let ServedObject { id, ino } = *record;
-        let file = match open(self.core, id) {
+        let ServedObject { id, ino, .. } = *record;
+        let file = match self.core.objects.open_raw(id, false) {
             Ok(file) => file,
             // Given up meanwhile; else it is told as what it is, a file that is missing.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return self.tell(),
@@ -227,31 +226,21 @@ impl Reading<'_> {
         known: &HashSet<u64>,
     ) -> Result<Vec<u64>, CheckError> {
         let mut strays = Vec::new();
-        for range in claimed {
-            let mut block = range.start;
-            while block < range.end {
-                match seek(file, SeekFrom::Data(block.saturating_mul(BLOCK))) {
-                    Ok(data) => block = block.max(data / BLOCK),
-                    // Nothing more; or nobody can tell, and then each block was found to be zeros.
-                    Err(_) => break,
-                }
-                if block >= range.end {
-                    break;
-                }
-                if checksum.of(block).is_none() && !known.contains(&block) {
-                    match read_block(file, block, &mut self.buffer) {
-                        Ok(len) => {
-                            self.done.bytes += len as u64;
-                            if hash_block(&self.buffer[..len]) != hash_block(&[]) {
-                                strays.push(block);
-                            }
-                        }
-                        Err(_) => strays.push(block),
-                    }
-                    self.tell()?;
-                }
-                block += 1;
+        for block in with_data(file, claimed) {
+            if checksum.of(block).is_some() || known.contains(&block) {
+                continue;
             }
+            match read_block(file, block, &mut self.buffer) {
+                Ok(0) => break,
+                Ok(len) => {
+                    self.done.bytes += len as u64;
+                    if hash_block(&self.buffer[..len]) != hash_block(&[]) {
+                        strays.push(block);
+                    }
+                }
+                Err(_) => strays.push(block),
+            }
+            self.tell()?;
         }
         Ok(strays)
     }
@@ -263,30 +252,16 @@ impl Reading<'_> {
         claimed: &[Range<u64>],
     ) -> Result<Vec<u64>, CheckError> {
         let mut suspects = Vec::new();
-        for range in claimed {
-            let mut block = range.start;
-            while block < range.end {
-                // Holes are passed over.
-                match seek(file, SeekFrom::Data(block.saturating_mul(BLOCK))) {
-                    Ok(data) => block = block.max(data / BLOCK),
-                    Err(rustix::io::Errno::NXIO) => break,
-                    // Then every block is tried.
-                    Err(error) => tracing::debug!(%error, "cannot look for data"),
+        for block in with_data(file, claimed) {
+            match read_block(file, block, &mut self.buffer) {
+                Ok(0) => break,
+                Ok(len) => self.done.bytes += len as u64,
+                Err(error) => {
+                    tracing::warn!(%error, block, "cannot read a block");
+                    suspects.push(block);
                 }
-                if block >= range.end {
-                    break;
-                }
-                match read_block(file, block, &mut self.buffer) {
-                    Ok(0) => break,
-                    Ok(len) => self.done.bytes += len as u64,
-                    Err(error) => {
-                        tracing::warn!(%error, block, "cannot read a block");
-                        suspects.push(block);
-                    }
-                }
-                self.tell()?;
-                block += 1;
             }
+            self.tell()?;
         }
         Ok(suspects)
     }
@@ -321,9 +296,9 @@ impl Reading<'_> {
         suspects: Vec<u64>,
         report: &mut CheckReport,
     ) -> Result<(), CheckError> {
-        let ServedObject { id, ino } = *record;
+        let ServedObject { id, ino, .. } = *record;
         let known = self.known(id);
-        if suspects.is_empty() || known == [WHOLE] {
+        if suspects.is_empty() || self.core.objects.damaged().has_whole(id) {
             return Ok(());
         }
         let mut damaged: Vec<(Damage, u64)> = Vec::new();
@@ -403,12 +378,23 @@ fn is_damage(error: &io::Error) -> bool {
         .is_some_and(|code| lost.contains(&code))
 }
 
-/// An object's file, through no descriptor of others: they are few.
-fn open(core: &Core, id: ObjectId) -> io::Result<File> {
-    File::options()
-        .read(true)
-        .custom_flags(libc::O_NOFOLLOW)
-        .open(core.objects.path(id))
+/// Claimed blocks that have data, or may have where the disk cannot tell; also some that lie behind the end
+/// of the file then.
+fn with_data<'a>(file: &'a File, claimed: &'a [Range<u64>]) -> impl Iterator<Item = u64> + use<'a> {
+    claimed.iter().flat_map(move |range| {
+        let mut next = range.start;
+        std::iter::from_fn(move || {
+            match raw::next_data(file, next.saturating_mul(BLOCK)) {
+                Ok(Some(data)) => next = next.max(data.start / BLOCK),
+                Ok(None) => return None,
+                Err(error) => tracing::debug!(%error, "cannot look for data"),
+            }
+            (next < range.end).then(|| {
+                next += 1;
+                next - 1
+            })
+        })
+    })
 }
 
 /// The blocks of an object that anything claims, in order, without overlaps.
@@ -416,45 +402,13 @@ fn claimed(core: &Core, record: &ServedObject) -> Result<Vec<Range<u64>>, Catalo
     let claims = core.catalog.claims(record.ino, record.id)?;
     // One that is in place has no row here, and no file.
     debug_assert!(claims.is_empty() || host_inode(record.id).is_none_or(|ino| ino == record.ino));
-    Ok(union(
-        claims
-            .into_iter()
-            .map(|claim| claim.start..claim.end)
-            .collect(),
-    ))
-}
-
-/// Ranges in order, those that touch put together.
-fn union(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
-    ranges.sort_unstable_by_key(|range| range.start);
-    let mut all: Vec<Range<u64>> = Vec::new();
-    for range in ranges {
-        match all.last_mut() {
-            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
-            _ => all.push(range),
-        }
-    }
-    all
+    let ranges = claims.into_iter().map(|claim| claim.start..claim.end);
+    Ok(union(ranges.collect()))
 }
 
 fn covers(ranges: &[Range<u64>], block: u64) -> bool {
     let at = ranges.partition_point(|range| range.end <= block);
     ranges.get(at).is_some_and(|range| range.start <= block)
-}
-
-/// Fills the buffer with a block; returns how much there is of it.
-fn read_block(file: &File, block: u64, buffer: &mut [u8]) -> io::Result<usize> {
-    let start = block.saturating_mul(BLOCK);
-    let mut len = 0;
-    while len < buffer.len() {
-        match file.read_at(&mut buffer[len..], start + len as u64) {
-            Ok(0) => break,
-            Ok(count) => len += count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(len)
 }
 
 /// Runs of numbers that follow each other.

@@ -137,10 +137,12 @@ impl<'a> Resolver<'a> {
                 end,
                 ..
             } => of_blocks(ino, object, start / BLOCK..end.div_ceil(BLOCK))?,
-            Problem::ObjectFileMissing { object } => match self.core.catalog.object_ino(object)? {
-                Some(ino) => of_blocks(ino, object, 0..BLOCK_END)?,
-                None => return Ok(None),
-            },
+            Problem::ObjectFileMissing { object } => {
+                match self.core.catalog.object(object)?.map(|one| one.ino) {
+                    Some(ino) => of_blocks(ino, object, 0..BLOCK_END)?,
+                    None => return Ok(None),
+                }
+            }
             _ => match problem.subject() {
                 Some((layer, ino)) => self.of_inode(ino, &[layer], &|_| Ok(true))?,
                 None => return Ok(None),

@@ -13,6 +13,7 @@ mod dirty;
 mod extents;
 mod file;
 mod objects;
+pub(crate) mod raw;
 mod shaping;
 mod source;
 
@@ -27,7 +28,7 @@ pub(crate) use damaged::WHOLE;
 pub(crate) use extents::ExtentMap;
 pub(crate) use file::{FileIo, FileIoError};
 pub(crate) use objects::{FAN_OUT, Guarded, HostObjects, Objects, StillTheSame};
-pub(crate) use shaping::{FileId, Joined, Punched, file_id};
+pub(crate) use shaping::{FileId, Joined, Punched, allocated, file_id};
 pub(crate) use source::Source;
 
 use crate::catalog::CatalogError;

@@ -273,6 +273,11 @@ impl Objects {
     }
 }
 
+/// Bytes that a file takes on the disk.
+pub(crate) fn allocated(meta: &std::fs::Metadata) -> u64 {
+    meta.blocks().saturating_mul(512)
+}
+
 /// Which file it is.
 pub(crate) fn file_id(meta: &std::fs::Metadata) -> FileId {
     (meta.dev(), meta.ino())

@@ -4,12 +4,11 @@
 
 use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 
 use rustix::fs::{SeekFrom, seek};
 
 use super::damaged::WHOLE;
-use super::{BLOCK, ContentsError, ExtentMap, Objects, as_len};
+use super::{BLOCK, ContentsError, ExtentMap, Objects, as_len, raw};
 use crate::id::ObjectId;
 
 /// Reads from a file's extents.
@@ -97,23 +96,11 @@ pub(super) fn intact(
 pub(super) fn read_object(
     file: &File,
     object: ObjectId,
-    mut offset: u64,
-    mut out: &mut [u8],
+    offset: u64,
+    out: &mut [u8],
 ) -> Result<(), ContentsError> {
-    while !out.is_empty() {
-        match file.read_at(out, offset) {
-            Ok(0) => {
-                out.fill(0);
-                break;
-            }
-            Ok(count) => {
-                offset += count as u64;
-                out = &mut out[count..];
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(ContentsError::object("read", object)(error)),
-        }
-    }
+    let len = raw::read_at(file, offset, out).map_err(ContentsError::object("read", object))?;
+    out[len..].fill(0);
     Ok(())
 }
 

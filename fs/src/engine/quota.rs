@@ -17,10 +17,9 @@ use std::time::Duration;
 
 use super::node::{Contents, NodeState};
 use super::{Mutation, View};
-use crate::catalog::ExtentRow;
-use crate::change::{BLOCK_END, Change, InodeRow, Row};
+use crate::change::{Change, InodeRow, Row};
 use crate::contents::{
-    BLOCK, ContentsError, ExtentMap, FileIo, INLINE_MAX, Source, WHOLE_COPY_MAX,
+    BLOCK, ContentsError, ExtentMap, FileIo, INLINE_MAX, Source, WHOLE_COPY_MAX, raw,
 };
 use crate::dispatch::OpError;
 use crate::id::{Ino, LayerId};
@@ -341,21 +340,8 @@ impl Mutation<'_> {
         };
         let blocks = FileIo::blocks_of(objects, own)?.saturating_mul(512);
         let file = objects.write(own)?;
-        let len = file
-            .metadata()
-            .map_err(ContentsError::object("look at", own))?;
-        let mut whole = ExtentMap::default();
-        whole.fill(ExtentRow {
-            layer: self.layer,
-            start: 0,
-            end: BLOCK_END,
-            object: Some(own),
-        });
-        let source = Source {
-            objects,
-            map: &whole,
-        };
-        Ok(blocks.saturating_sub(data_in(&source, 0..len.len())?))
+        let data = raw::data_in(&file, 0..u64::MAX);
+        Ok(blocks.saturating_sub(data.map_err(ContentsError::object("look at", own))?))
     }
 
     /// Of an inode that began on the host only what it has grown by counts: how many bytes are left until

@@ -5,14 +5,11 @@
 //! have holes, which programs can ask for.
 
 use std::collections::HashSet;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
-use rustix::fs::{SeekFrom, seek};
-use rustix::io::Errno;
-
-use super::object::next_data;
-use crate::contents::{ContentsError, FileId, Joined, as_len, file_id};
+use crate::contents::{ContentsError, FileId, Joined, allocated, as_len, file_id, raw};
 use crate::core::Core;
 use crate::dispatch::OpError;
 use crate::fault;
@@ -70,8 +67,7 @@ impl Opened {
     /// None if it was removed meanwhile.
     fn open(core: &Core, id: ObjectId) -> Result<Option<Self>, ContentsError> {
         let writable = core.objects.can_reflink();
-        let path = core.objects.path(id);
-        let file = match OpenOptions::new().read(true).write(writable).open(path) {
+        let file = match core.objects.open_raw(id, writable) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             opened => opened.map_err(ContentsError::object("open", id))?,
         };
@@ -81,7 +77,7 @@ impl Opened {
         Ok(Some(Self {
             id: file_id(&meta),
             len: meta.len(),
-            bytes: meta.blocks() * 512,
+            bytes: allocated(&meta),
             links: meta.nlink(),
             file,
         }))
@@ -191,10 +187,10 @@ impl Pair {
             let Some(next) = self.next_run()? else {
                 return Ok(Compared::Differ);
             };
-            let Some((start, end)) = next else {
+            let Some(run) = next else {
                 return Ok(Compared::Equal);
             };
-            (self.at, self.end) = (start, end);
+            (self.at, self.end) = (run.start, run.end);
         }
         let len = (self.end - self.at).min(CHUNK);
         let equal = if core.objects.can_reflink() {
@@ -211,17 +207,10 @@ impl Pair {
 
     /// The next run of data, which must be at the same place in both; none if it is not, or there is
     /// no more.
-    fn next_run(&self) -> Result<Option<Option<(u64, u64)>>, ContentsError> {
+    fn next_run(&self) -> Result<Option<Option<Range<u64>>>, ContentsError> {
         let [one, other] = [0, 1].map(|n| {
             let (file, id) = (&self.files[n], self.objects[n]);
-            let Some(start) = next_data(file, id, self.at)? else {
-                return Ok(None);
-            };
-            match seek(file, SeekFrom::Hole(start)) {
-                Ok(end) => Ok(Some((start, end))),
-                Err(Errno::NXIO) => Ok(None),
-                Err(errno) => Err(ContentsError::object("seek in", id)(errno)),
-            }
+            raw::next_data(file, self.at).map_err(ContentsError::object("seek in", id))
         });
         let (one, other) = (one?, other?);
         Ok((one == other).then_some(one))
@@ -262,10 +251,13 @@ impl Pair {
         let [kept, this] = self.objects;
         // The other's bytes may have been durable, and are to be so under its name.
         core.objects.sync_bytes(kept, &self.files[0])?;
-        let Some(before) = Opened::open(core, this)? else {
-            return Ok(Ended::Apart);
+        let meta = self.files[1].metadata();
+        let meta = meta.map_err(ContentsError::object("look at", this))?;
+        let saves = if meta.nlink() == 1 {
+            allocated(&meta)
+        } else {
+            0
         };
-        let saves = if before.links == 1 { before.bytes } else { 0 };
         match core.objects.join(self.objects, self.ids)? {
             Joined::Yes => Ok(Ended::Joined { saved: saves }),
             // It becomes one that others are joined with.

@@ -114,7 +114,7 @@ fn unseen(core: &Core, record: &ObjectRecord, remains: &mut Remains) -> Result<(
     let mut at = 0;
     for run in claimed.into_iter().chain(Some(BLOCK_END..BLOCK_END)) {
         let unseen = at..run.start;
-        at = at.max(run.end);
+        at = run.end;
         if unseen.is_empty() {
             continue;
         }

@@ -1,14 +1,12 @@
 //! Objects that nothing refers to any more, and parts of them.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 
-use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
-use rustix::io::Errno;
+use rustix::fs::{FallocateFlags, fallocate};
 
-use crate::contents::{BLOCK, ContentsError, FileId, Punched, file_id};
+use crate::contents::{self, BLOCK, ContentsError, FileId, Punched, file_id, raw};
 use crate::core::Core;
 use crate::dispatch::OpError;
 use crate::engine;
@@ -35,7 +33,7 @@ pub(super) struct Kept {
 /// Bytes that an object takes on the disk; what is gone takes none.
 fn allocated(core: &Core, id: ObjectId) -> u64 {
     let meta = std::fs::metadata(core.objects.path(id));
-    meta.map_or(0, |meta| meta.blocks() * 512)
+    meta.map_or(0, |meta| contents::allocated(&meta))
 }
 
 /// Objects whose files go, and what that frees. Several can be one file, which frees its bytes with the
@@ -55,14 +53,13 @@ impl Going {
 
     /// Another object goes, if it was not known to: returns how many bytes that frees.
     fn add(&mut self, core: &Core, id: ObjectId) -> u64 {
-        let Ok(meta) = std::fs::metadata(core.objects.path(id)) else {
-            // Gone already: it takes nothing.
-            self.objects.insert(id);
-            return 0;
-        };
         if !self.objects.insert(id) {
             return 0;
         }
+        let Ok(meta) = std::fs::metadata(core.objects.path(id)) else {
+            // Gone already: it takes nothing.
+            return 0;
+        };
         let names = match meta.nlink() {
             1 => 1,
             _ => {
@@ -72,7 +69,7 @@ impl Going {
             }
         };
         if names == meta.nlink() {
-            meta.blocks() * 512
+            contents::allocated(&meta)
         } else {
             0
         }
@@ -149,8 +146,7 @@ pub(super) fn data_in(
     id: ObjectId,
     blocks: &Range<u64>,
 ) -> Result<u64, ContentsError> {
-    // Not through the cache of descriptors: that is for those who use a workspace.
-    let file = match File::open(core.objects.path(id)) {
+    let file = match core.objects.open_raw(id, false) {
         // Somebody removed it meanwhile.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(0),
         opened => opened.map_err(ContentsError::object("open", id))?,
@@ -160,18 +156,8 @@ pub(super) fn data_in(
         // Others need it whole.
         return Ok(0);
     }
-    let end = blocks.end.saturating_mul(BLOCK);
-    let (mut at, mut bytes) = (blocks.start.saturating_mul(BLOCK), 0);
-    while at < end {
-        let start = match seek(&file, SeekFrom::Data(at)) {
-            Err(Errno::NXIO) => break,
-            found => found.map_err(ContentsError::object("look at", id))?,
-        };
-        let hole = seek(&file, SeekFrom::Hole(start));
-        at = hole.map_err(ContentsError::object("look at", id))?;
-        bytes += at.min(end).saturating_sub(start);
-    }
-    Ok(bytes)
+    let part = blocks.start.saturating_mul(BLOCK)..blocks.end.saturating_mul(BLOCK);
+    raw::data_in(&file, part).map_err(ContentsError::object("look at", id))
 }
 
 /// Makes blocks of an object a hole, unless others are the same file: those need it whole.

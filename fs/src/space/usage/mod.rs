@@ -7,7 +7,7 @@
 mod disk;
 mod owners;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt;
 
@@ -17,8 +17,8 @@ use self::owners::{Node, Shares, shares};
 use super::collector::CollectError;
 use super::needed::Needed;
 use super::shape::Shape;
-use crate::catalog::{LayerRow, Pinned};
-use crate::contents::ContentsError;
+use crate::catalog::{LayerRow, Pinned, ServedObject};
+use crate::contents::{ContentsError, FileId, allocated, file_id};
 use crate::core::Core;
 use crate::id::{LayerId, ObjectId, WorkspaceId};
 
@@ -99,11 +99,11 @@ pub(crate) fn usage(core: &Core, progress: Progress<'_>) -> Result<StoreUsage, C
     let mut after = ObjectId(0);
     loop {
         let rows = pinned.queries().objects_after(after, BATCH)?;
-        let Some(&(last, ..)) = rows.last() else {
+        let Some(last) = rows.last() else {
             break;
         };
-        after = last;
-        for (id, ino, layer) in rows {
+        after = last.id;
+        for ServedObject { id, ino, layer } in rows {
             let place = match places.get(&layer) {
                 Some(&place) => Some(place),
                 // It was handed down.
@@ -186,7 +186,7 @@ fn layers(
 struct Files {
     layers: Vec<Node>,
     /// Of files with several names, by device and inode: bytes, and the layers that hold them.
-    several: HashMap<(u64, u64), (u64, Vec<usize>)>,
+    several: HashMap<FileId, (u64, Vec<usize>)>,
     objects: u64,
     bytes: u64,
 }
@@ -207,14 +207,14 @@ impl Files {
                 .map_err(crate::dispatch::OpError::from)?,
         };
         let place = place.unwrap_or(self.layers.len() - 1);
-        let bytes = meta.blocks() * 512;
+        let bytes = allocated(&meta);
         self.objects += 1;
         if meta.nlink() == 1 {
             self.bytes += bytes;
             self.layers[place].bytes += bytes;
             return Ok(());
         }
-        let several = self.several.entry((meta.dev(), meta.ino()));
+        let several = self.several.entry(file_id(&meta));
         let (_, places) = several.or_insert_with(|| {
             self.bytes += bytes;
             (bytes, Vec::new())
@@ -239,15 +239,15 @@ fn workspaces(
     owners: &HashMap<LayerId, LayerOwner>,
     shares: &Shares,
 ) -> Result<Vec<WorkspaceUsage>, CollectError> {
-    let mut all: BTreeMap<u64, WorkspaceUsage> = BTreeMap::new();
+    let mut all = Vec::new();
     for (id, name, live, snapshots) in pinned.queries().workspaces_with_snapshots()? {
-        let share = shares.of.get(&id.0).copied().unwrap_or_default();
+        let share = shares.of.get(&id).copied().unwrap_or_default();
         if live.is_none() && snapshots == 0 && share == owners::Share::default() {
             continue;
         }
         let shown = live.and_then(|layer| owners.get(&layer));
         let apparent = shown.map_or(0, |owner| owner.bytes.max(0).unsigned_abs());
-        let usage = WorkspaceUsage {
+        all.push(WorkspaceUsage {
             id,
             name,
             deleted: live.is_none(),
@@ -255,10 +255,8 @@ fn workspaces(
             apparent,
             exclusive: share.exclusive,
             shared: share.shared,
-        };
-        all.insert(id.0, usage);
+        });
     }
-    let mut all: Vec<WorkspaceUsage> = all.into_values().collect();
-    all.sort_by(|a, b| (&a.name, a.id.0).cmp(&(&b.name, b.id.0)));
+    all.sort_by(|a, b| (&a.name, a.id).cmp(&(&b.name, b.id)));
     Ok(all)
 }

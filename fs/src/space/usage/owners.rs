@@ -52,7 +52,7 @@ pub(super) struct Share {
 /// Everything, by who sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Shares {
-    pub(super) of: BTreeMap<u64, Share>,
+    pub(super) of: BTreeMap<WorkspaceId, Share>,
     /// Bytes that several workspaces see, counted once.
     pub(super) shared: u64,
     /// Bytes that nobody sees.
@@ -63,7 +63,7 @@ impl Shares {
     fn add(&mut self, owner: Owner, bytes: u64) {
         match owner {
             Owner::Nobody => self.nobodys += bytes,
-            Owner::One(id) => self.of.entry(id.0).or_default().exclusive += bytes,
+            Owner::One(id) => self.of.entry(id).or_default().exclusive += bytes,
             Owner::Many => self.shared += bytes,
         }
     }
@@ -101,7 +101,7 @@ pub(super) fn shares(layers: &[Node], linked: &HashMap<Vec<usize>, u64>) -> Shar
     // Which workspace looked at a layer last.
     let mut seen = vec![0; layers.len()];
     for (number, (id, views)) in (1..).zip(&views) {
-        let share = shares.of.entry(id.0).or_default();
+        let share = shares.of.entry(*id).or_default();
         for &view in views {
             let mut next = Some(view);
             while let Some(at) = next
@@ -149,21 +149,24 @@ mod tests {
         let linked = HashMap::from([(vec![1, 2], 1000), (vec![3, 4], 5), (vec![1], 1)]);
         let found = shares(&layers, &linked);
         let share = |exclusive, shared| Share { exclusive, shared };
-        let expected = BTreeMap::from([(1, share(11, 1100)), (2, share(20, 1100))]);
+        let expected = BTreeMap::from([
+            (WorkspaceId(1), share(11, 1100)),
+            (WorkspaceId(2), share(20, 1100)),
+        ]);
         assert_eq!(found.of, expected);
         assert_eq!((found.shared, found.nobodys), (1100, 15));
     }
 
     /// For each piece, every workspace that sees it, the long way round.
     fn slowly(layers: &[Node], linked: &HashMap<Vec<usize>, u64>) -> Shares {
-        let mut seen_by: Vec<BTreeSet<u64>> = vec![BTreeSet::new(); layers.len()];
+        let mut seen_by: Vec<BTreeSet<WorkspaceId>> = vec![BTreeSet::new(); layers.len()];
         for (at, layer) in layers.iter().enumerate() {
             let Some(id) = layer.view_of else { continue };
             for at in std::iter::successors(Some(at), |&at| layers[at].parent) {
-                seen_by[at].insert(id.0);
+                seen_by[at].insert(id);
             }
         }
-        let mut pieces: Vec<(BTreeSet<u64>, u64)> = (0..layers.len())
+        let mut pieces: Vec<(BTreeSet<WorkspaceId>, u64)> = (0..layers.len())
             .map(|at| (seen_by[at].clone(), layers[at].bytes))
             .collect();
         for (places, &bytes) in linked {
@@ -172,10 +175,10 @@ mod tests {
         }
         let mut found = Shares::default();
         for id in layers.iter().filter_map(|layer| layer.view_of) {
-            found.of.entry(id.0).or_default();
+            found.of.entry(id).or_default();
         }
         for (by, bytes) in pieces {
-            let ids: Vec<u64> = by.into_iter().collect();
+            let ids: Vec<WorkspaceId> = by.into_iter().collect();
             match ids[..] {
                 [] => found.nobodys += bytes,
                 [one] => found.of.entry(one).or_default().exclusive += bytes,
