@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use floe_fs::attr::FileKind;
 use floe_fs::id::Ino;
 use floe_fs::{
-    CollectReport, DeleteSelection, ForkSource, NewContents, SnapshotFilter, SnapshotOptions, Store,
+    CollectReport, DeleteSelection, NewContents, SnapshotFilter, SnapshotOptions, Store,
 };
 
 use super::error::{BenchError, Step};
@@ -197,16 +197,7 @@ fn look(
         times.time(|| store.snapshots(&filter)).step("list")?;
     }
     costs.add("floe snap list, 100 of them", Some(objects), &times);
-    let mut times = Times::default();
-    let forked = times.time(|| {
-        let source = ForkSource::Workspace(WORKSPACE.to_owned());
-        store.fork(&source, &[workspace_name("fork")?]).step("fork")
-    });
-    forked?;
-    store
-        .delete_workspace("fork")
-        .step("delete a fork")
-        .map(drop)
+    Ok(())
 }
 
 /// Makes a workspace with so many files, each an object of its own with contents of its own.

@@ -42,11 +42,10 @@ impl Dedup {
         if context.output.json {
             return context.output.json(&done);
         }
-        let count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
         context.output.note(&format!(
             "{} saved: {} hashed, {} stored once, {} read in {}",
             size(done.saved),
-            counted(count(done.objects), "object"),
+            counted(done.objects, "object"),
             done.shared,
             size(done.bytes),
             time::elapsed(done.elapsed_us)
@@ -54,7 +53,7 @@ impl Dedup {
         if done.failed > 0 {
             context.output.note(&format!(
                 "warning: {} could not be read; see the daemon's log",
-                counted(count(done.failed), "object")
+                counted(done.failed, "object")
             ));
         }
         Ok(())

@@ -45,7 +45,7 @@ impl Gc {
         if context.output.json {
             return context.output.json(&done);
         }
-        let number = usize::try_from(done.snapshots).unwrap_or(usize::MAX);
+        let number = done.snapshots;
         let snapshots = counted(number, "snapshot");
         let note = match (self.dry_run, done.snapshots) {
             (true, _) => format!(
@@ -62,12 +62,11 @@ impl Gc {
 
 /// What was given back, in words.
 pub(super) fn told(done: &Collected) -> String {
-    let count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
     format!(
         "{} freed: {}, {} removed, {} merged, in {}",
         size(done.bytes),
-        counted(count(done.objects), "object"),
-        counted(count(done.layers), "layer"),
+        counted(done.objects, "object"),
+        counted(done.layers, "layer"),
         done.merged,
         time::elapsed(done.elapsed_us)
     )

@@ -1,5 +1,6 @@
 //! Text that lines up and that no foreign characters can disturb.
 
+use std::fmt::Display;
 use std::io;
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
@@ -124,10 +125,11 @@ pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
 
 /// A number of things; English makes most plurals with an s.
 #[must_use]
-pub fn counted(count: usize, thing: &str) -> String {
-    match count {
-        1 => format!("1 {thing}"),
-        _ => format!("{count} {thing}s"),
+pub fn counted<N: Display + PartialEq + From<u8>>(count: N, thing: &str) -> String {
+    if count == N::from(1) {
+        format!("1 {thing}")
+    } else {
+        format!("{count} {thing}s")
     }
 }
 

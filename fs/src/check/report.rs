@@ -356,8 +356,6 @@ pub enum Damage {
     Short,
     /// The disk does not give them out.
     Unreadable,
-    /// The object's file is not there.
-    Missing,
     /// It is known that they are not what they were: reading them fails.
     Known,
 }
@@ -368,7 +366,6 @@ impl std::fmt::Display for Damage {
             Self::Changed => "not what it was",
             Self::Short => "cut off",
             Self::Unreadable => "unreadable",
-            Self::Missing => "its file is missing",
             Self::Known => "known, reading it fails",
         })
     }

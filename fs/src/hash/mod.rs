@@ -22,7 +22,6 @@ mod work;
 use std::ops::ControlFlow;
 use std::time::Instant;
 
-use serde::Serialize;
 use thiserror::Error;
 
 pub(crate) use hasher::{Hashing, start};
@@ -33,7 +32,7 @@ use crate::core::Core;
 use crate::dispatch::OpError;
 
 /// What was hashed and stored once.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HashReport {
     /// Objects hashed.
     pub objects: u64,

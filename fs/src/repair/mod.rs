@@ -24,16 +24,16 @@ use self::missing::{MANY, missing_files};
 use self::plan::{Action, Facts, Plan, Shown, Step, lost_name, plan};
 use self::quarantine::Quarantine;
 pub use self::quarantine::QuarantineError;
-use crate::attr::{Attr, FileKind, Timestamp};
+use crate::attr::{FileKind, Timestamp};
 use crate::catalog::CatalogError;
-use crate::change::{Change, ContentKind, EntryRow, InodeRow, Name, Row};
+use crate::change::{Change, EntryRow, InodeRow, Name, Row};
 use crate::check::{CheckError, CheckReport, DataProgress, DataReport, Found, Problem};
 use crate::core::Core;
 use crate::diff::side::Side;
 use crate::dispatch::OpError;
 use crate::engine::reap_unlinked;
 use crate::id::{Ino, LayerId, ObjectId};
-use crate::store::Store;
+use crate::store::{Store, directory_row};
 
 /// Directory for what has lost its name, in the root of a workspace.
 const LOST_FOUND: &[u8] = b"lost+found";
@@ -460,28 +460,7 @@ impl Repair<'_> {
             }
         }
         let ino = core.numbers.ino()?;
-        let now = Timestamp::now();
-        let attr = Attr {
-            kind: FileKind::Directory,
-            perm: 0o700,
-            uid: 0,
-            gid: 0,
-            nlink: 2,
-            rdev: 0,
-            size: 0,
-            blocks: 0,
-            atime: now,
-            mtime: now,
-            ctime: now,
-            btime: now,
-        };
-        let row = InodeRow {
-            attr,
-            born: layer,
-            parent: Ino::ROOT,
-            content: ContentKind::Empty,
-            has_xattr: false,
-        };
+        let row = directory_row(layer, 0o700, 0, 0, Timestamp::now());
         let entry = EntryRow {
             ino,
             kind: FileKind::Directory,

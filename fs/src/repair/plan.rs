@@ -123,7 +123,7 @@ pub(super) fn plan(problems: &[Problem], facts: &Facts) -> Plan {
     for (number, problem) in problems.iter().enumerate() {
         planner.one(number, problem);
     }
-    planner.finish()
+    planner.plan
 }
 
 struct Planner<'a> {
@@ -217,12 +217,8 @@ impl Planner<'_> {
                 ..
             } if self.doubtful.contains(&object) => {}
             Problem::Damaged {
-                object,
-                start,
-                end,
-                why,
-                ..
-            } if why != Damage::Known => {
+                object, start, end, ..
+            } => {
                 let blocks = start / BLOCK..end.div_ceil(BLOCK);
                 let rows = blocks.map(|block| Row::AddDamaged { object, block });
                 self.rows(n, "reading it fails from now on", rows.collect());
@@ -400,10 +396,6 @@ impl Planner<'_> {
         self.written.insert((layer, ino), self.plan.steps.len());
         let words = format!("it is at /lost+found/{}", lost_name(ino));
         self.step(n, words, Action::Lost { layer, ino, row });
-    }
-
-    fn finish(self) -> Plan {
-        self.plan
     }
 }
 

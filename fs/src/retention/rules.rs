@@ -4,13 +4,10 @@ use std::collections::HashMap;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use serde::Serialize;
-
 use crate::id::WorkspaceId;
 
 /// Who took a snapshot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum SnapshotClass {
     /// Somebody asked for it.
     ByHand,
@@ -69,8 +66,7 @@ impl RetentionRule {
 }
 
 /// Who set a rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleSource {
     /// Nobody.
     Default,
@@ -128,8 +124,7 @@ pub(crate) struct Candidate {
 }
 
 /// Why a snapshot goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetireReason {
     /// Its expiry is past.
     Expired,

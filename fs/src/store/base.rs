@@ -10,7 +10,7 @@ use rustix::fs::{Mode, OFlags};
 use thiserror::Error;
 
 use super::types::{BaseInfo, BaseState};
-use super::workspaces::root_row;
+use super::workspaces::directory_row;
 use super::{Store, WorkspaceError, WorkspaceInfo};
 use crate::attr::{FileKind, Timestamp};
 use crate::base::{self, ExcludeError, NamedDir};
@@ -336,7 +336,7 @@ impl MadeDirs {
         let root = MadeDir {
             ino: Ino::ROOT,
             name: Name::from(&b""[..]),
-            row: root_row(layer, 0o755, uid, gid, Timestamp::now()),
+            row: directory_row(layer, 0o755, uid, gid, Timestamp::now()),
         };
         Self {
             layer,

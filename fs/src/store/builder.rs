@@ -9,7 +9,7 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
-use super::workspaces::root_row;
+use super::workspaces::directory_row;
 use super::{Store, WorkspaceError, WorkspaceInfo};
 use crate::attr::{Attr, FileKind, Timestamp};
 use crate::catalog::CatalogError;
@@ -118,7 +118,7 @@ impl Store {
             created_at: now_ns(),
         };
         self.core.catalog.apply(&Change::from(row))?;
-        let root = root_row(layer, 0o755, 0, 0, Timestamp::now());
+        let root = directory_row(layer, 0o755, 0, 0, Timestamp::now());
         Ok(Builder {
             store: self,
             id,

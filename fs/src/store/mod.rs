@@ -60,6 +60,7 @@ pub use types::{
 };
 pub use usage::{KeptBy, SnapshotUsage};
 pub use workspaces::WorkspaceError;
+pub(crate) use workspaces::directory_row;
 
 use crate::background::Background;
 use crate::catalog::{CatalogError, FORMAT};

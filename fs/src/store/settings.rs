@@ -1,6 +1,5 @@
 //! Settings of a store, kept in `meta` (docs/format.md): the table of them is [`SETTINGS`].
 
-use serde::Serialize;
 use thiserror::Error;
 
 use super::Store;
@@ -67,7 +66,7 @@ const MIN_FREE: Setting = Setting {
 };
 
 /// A setting with its value.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingInfo {
     /// Its name on the command line.
     pub name: &'static str,

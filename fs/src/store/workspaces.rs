@@ -76,8 +76,14 @@ fn edit_distance(a: &str, b: &str) -> usize {
     rows[a.len()][b.len()]
 }
 
-/// The root directory of a new base layer.
-pub(super) fn root_row(layer: LayerId, perm: u16, uid: u32, gid: u32, now: Timestamp) -> InodeRow {
+/// A new, empty directory in the root, or the root itself.
+pub(crate) fn directory_row(
+    layer: LayerId,
+    perm: u16,
+    uid: u32,
+    gid: u32,
+    now: Timestamp,
+) -> InodeRow {
     InodeRow {
         attr: Attr {
             kind: FileKind::Directory,
@@ -118,7 +124,7 @@ impl Store {
             workspace: id,
             created_at: now,
         });
-        let row = root_row(layer, 0o755, uid, gid, Timestamp::now());
+        let row = directory_row(layer, 0o755, uid, gid, Timestamp::now());
         change.push(Row::PutInode {
             ino: Ino::ROOT,
             layer,

@@ -65,8 +65,8 @@ fn seen(place: &PlaceSeen) -> String {
 
 /// What was read, in words.
 pub(super) fn read(data: &DataChecked) -> String {
-    let objects = usize::try_from(data.objects).unwrap_or(usize::MAX);
-    let blocks = usize::try_from(data.verified).unwrap_or(usize::MAX);
+    let objects = data.objects;
+    let blocks = data.verified;
     format!(
         "{} read, {}: {} verified, {} without a checksum",
         counted(objects, "object"),

@@ -69,7 +69,6 @@ fn bar(added: u64, removed: u64, most: u64, room: u64) -> String {
 }
 
 fn summary(files: u64, added: u64, removed: u64) -> String {
-    let counted = |count, what| counted(usize::try_from(count).unwrap_or(usize::MAX), what);
     let mut text = format!(" {} changed", counted(files, "file"));
     if added > 0 || removed == 0 {
         text.push_str(&format!(", {}(+)", counted(added, "insertion")));

@@ -1,7 +1,6 @@
 //! Deleting snapshots and giving space back, and storing contents once.
 
 use std::ops::ControlFlow;
-use std::time::{Duration, Instant};
 
 use super::snapshots::nanoseconds;
 use super::{Daemon, subject};
@@ -12,9 +11,6 @@ use crate::wire::{Collect, DeleteSnapshots, HashNow, Progress, Sizes, Usage};
 use floe_fs::{
     CollectReport, DeleteSelection, KeptBy, SnapshotFilter, SnapshotInfo, SnapshotUsage,
 };
-
-/// How often a client is told how far it is.
-const REPORT_EVERY: Duration = Duration::from_millis(100);
 
 /// Deletes snapshots, whatever stands on them or is mounted from them.
 ///
@@ -28,7 +24,7 @@ pub fn delete_snapshots(
     let (dry_run, wait) = (request.dry_run, request.wait);
     let selection = selection(request)?;
     let (deleted, freed) = if wait && !dry_run {
-        let mut tell = now_and_then(on_progress);
+        let mut tell = teller(on_progress);
         let mut tell = |report: &CollectReport| tell(report.objects, report.bytes);
         let done = daemon.store.delete_snapshots_now(&selection, &mut tell);
         let (deleted, freed) = done.inspect_err(|_| daemon.store.collect_later())?;
@@ -81,7 +77,7 @@ pub fn sizes(
     request: &Sizes,
     on_progress: &mut dyn FnMut(&Progress) -> bool,
 ) -> Result<Vec<Size>, ApiError> {
-    let mut tell = now_and_then(on_progress);
+    let mut tell = teller(on_progress);
     let (mut subjects, mut snapshots) = (Vec::new(), Vec::new());
     for target in &request.targets {
         let subject = subject(daemon, target)?;
@@ -145,7 +141,7 @@ pub fn usage(
     _: &Usage,
     on_progress: &mut dyn FnMut(&Progress) -> bool,
 ) -> Result<StoreUsage, ApiError> {
-    Ok(daemon.store.usage(&mut now_and_then(on_progress))?.into())
+    Ok(daemon.store.usage(&mut teller(on_progress))?.into())
 }
 
 /// Deletes what no rule keeps and what has expired, and gives back what nothing needs any more.
@@ -166,7 +162,7 @@ pub fn collect(
             ..Collected::default()
         });
     }
-    let mut tell = now_and_then(on_progress);
+    let mut tell = teller(on_progress);
     let done = daemon
         .store
         .collect(&mut |report| tell(report.objects, report.bytes));
@@ -187,29 +183,24 @@ pub fn hash_now(
     _: &HashNow,
     on_progress: &mut dyn FnMut(&Progress) -> bool,
 ) -> Result<Hashed, ApiError> {
-    let mut tell = now_and_then(on_progress);
+    let mut tell = teller(on_progress);
     let done = daemon
         .store
         .hash_now(&mut |report| tell(report.objects, report.bytes))?;
     Ok(done.into())
 }
 
-/// Tells a client now and then how many files and bytes are done; it goes on as long as that can be
-/// told.
-fn now_and_then(
+/// Tells a client how many files and bytes are done; it goes on as long as that can be told.
+fn teller(
     on_progress: &mut dyn FnMut(&Progress) -> bool,
 ) -> impl FnMut(u64, u64) -> ControlFlow<()> {
-    let mut told = Instant::now();
     move |files, bytes| {
-        if told.elapsed() < REPORT_EVERY {
-            return ControlFlow::Continue(());
-        }
-        told = Instant::now();
-        match on_progress(&Progress {
+        let progress = Progress {
             files,
             bytes,
             total: None,
-        }) {
+        };
+        match on_progress(&progress) {
             true => ControlFlow::Continue(()),
             false => ControlFlow::Break(()),
         }

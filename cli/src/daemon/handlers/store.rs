@@ -1,7 +1,6 @@
 //! The store as a whole.
 
 use std::ops::ControlFlow;
-use std::time::{Duration, Instant};
 
 use floe_fs::{DataProgress, RepairOptions};
 
@@ -11,9 +10,6 @@ use crate::wire::check::{Checked, Repaired};
 use crate::wire::space::Setting;
 use crate::wire::{CheckStore, Progress, RepairStore, StoreConfig};
 
-/// How often a client is told how far it is.
-const REPORT_EVERY: Duration = Duration::from_millis(100);
-
 /// Checks every rule of the format that metadata can show, and contents too if asked to. The store stays
 /// in use meanwhile.
 ///
@@ -22,13 +18,10 @@ const REPORT_EVERY: Duration = Duration::from_millis(100);
 pub fn check_store(
     daemon: &Daemon,
     request: &CheckStore,
-    is_wanted: &dyn Fn() -> bool,
     on_progress: &mut dyn FnMut(&Progress) -> bool,
 ) -> Result<Checked, ApiError> {
     let report = match request.data {
-        true => daemon
-            .store
-            .check_data(&mut teller(is_wanted, on_progress))?,
+        true => daemon.store.check_data(&mut teller(on_progress))?,
         false => daemon.store.check()?,
     };
     Ok(report.into())
@@ -41,36 +34,27 @@ pub fn check_store(
 pub fn repair_store(
     daemon: &Daemon,
     request: &RepairStore,
-    is_wanted: &dyn Fn() -> bool,
     on_progress: &mut dyn FnMut(&Progress) -> bool,
 ) -> Result<Repaired, ApiError> {
     let options = RepairOptions {
         data: request.data,
         dry_run: request.dry_run,
     };
-    let report = daemon
-        .store
-        .repair(options, &mut teller(is_wanted, on_progress))?;
+    let report = daemon.store.repair(options, &mut teller(on_progress))?;
     Ok(report.into())
 }
 
-/// Tells a client now and then how far it is; it goes on as long as that can be told.
-fn teller<'a>(
-    is_wanted: &'a dyn Fn() -> bool,
-    on_progress: &'a mut dyn FnMut(&Progress) -> bool,
-) -> impl FnMut(&DataProgress) -> ControlFlow<()> + 'a {
-    let mut told = Instant::now();
+/// Tells a client how far it is; it goes on as long as that can be told.
+fn teller(
+    on_progress: &mut dyn FnMut(&Progress) -> bool,
+) -> impl FnMut(&DataProgress) -> ControlFlow<()> {
     move |done| {
-        if told.elapsed() < REPORT_EVERY {
-            return ControlFlow::Continue(());
-        }
-        told = Instant::now();
         let progress = Progress {
             files: done.objects,
             bytes: done.bytes,
             total: Some(done.total),
         };
-        match is_wanted() && on_progress(&progress) {
+        match on_progress(&progress) {
             true => ControlFlow::Continue(()),
             false => ControlFlow::Break(()),
         }

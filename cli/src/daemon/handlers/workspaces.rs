@@ -1,7 +1,7 @@
 //! Workspaces.
 
 use std::ops::ControlFlow;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use floe_fs::id::WorkspaceName;
 use floe_fs::{BaseDir, Quota};
@@ -44,23 +44,17 @@ pub fn import_workspace(
         let what = format!("'{}' is not an absolute path", dir.display());
         return Err(ApiError::new(ErrorKind::Usage, what));
     }
-    let mut reported = Instant::now();
     let (info, report) = daemon
         .store
         .import_workspace(&name, &dir, &mut |progress| {
-            let mut wanted = is_wanted();
-            if wanted && reported.elapsed() >= REPORT_EVERY {
-                reported = Instant::now();
-                wanted = on_progress(&Progress {
-                    files: progress.files,
-                    bytes: progress.bytes,
-                    total: None,
-                });
-            }
-            if wanted {
-                ControlFlow::Continue(())
-            } else {
-                ControlFlow::Break(())
+            let told = Progress {
+                files: progress.files,
+                bytes: progress.bytes,
+                total: None,
+            };
+            match is_wanted() && on_progress(&told) {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
             }
         })?;
     Ok(Imported {

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use serde::Serialize;
@@ -30,11 +31,11 @@ fn dispatch(daemon: &Daemon, request: Request, stream: &mut UnixStream) -> io::R
     match request {
         R::Status(request) => answer(stream, handlers::status(daemon, &request)),
         R::Stop(request) => answer(stream, handlers::stop(daemon, &request)),
-        R::CheckStore(request) => with_progress(stream, |is_there, on_progress| {
-            handlers::check_store(daemon, &request, is_there, on_progress)
+        R::CheckStore(request) => with_progress(stream, |_, on_progress| {
+            handlers::check_store(daemon, &request, on_progress)
         }),
-        R::RepairStore(request) => with_progress(stream, |is_there, on_progress| {
-            handlers::repair_store(daemon, &request, is_there, on_progress)
+        R::RepairStore(request) => with_progress(stream, |_, on_progress| {
+            handlers::repair_store(daemon, &request, on_progress)
         }),
         R::CreateWorkspace(request) => answer(stream, handlers::create_workspace(daemon, &request)),
         R::ImportWorkspace(request) => with_progress(stream, |is_there, on_progress| {
@@ -99,15 +100,27 @@ fn answer<T: Serialize>(stream: &mut UnixStream, result: Result<T, ApiError>) ->
     }
 }
 
-/// Answers a request that takes long.
+/// Least time between two reports to a client.
+const REPORT_EVERY: Duration = Duration::from_millis(50);
+
+/// Answers a request that takes long. What it is handed may be told of progress as often as there is any, and
+/// says whether anybody still waits.
 fn with_progress<T: Serialize>(
     stream: &mut UnixStream,
     handle: impl FnOnce(&dyn Fn() -> bool, &mut dyn FnMut(&Progress) -> bool) -> Result<T, ApiError>,
 ) -> io::Result<()> {
     let peer = stream.try_clone()?;
     let mut gone: Option<io::Error> = None;
+    let mut told = Instant::now();
     let result = handle(&|| is_there(&peer), &mut |progress| {
-        gone = line::write(stream, &Reply::<()>::Progress(progress.clone())).err();
+        if told.elapsed() < REPORT_EVERY {
+            return true;
+        }
+        told = Instant::now();
+        gone = match is_there(&peer) {
+            true => line::write(stream, &Reply::<()>::Progress(progress.clone())).err(),
+            false => Some(io::ErrorKind::BrokenPipe.into()),
+        };
         gone.is_none()
     });
     if result

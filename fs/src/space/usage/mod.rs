@@ -11,8 +11,6 @@ use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt;
 
-use serde::Serialize;
-
 use self::owners::{Node, Shares, shares};
 use super::collector::CollectError;
 use super::needed::Needed;
@@ -45,10 +43,9 @@ pub struct WorkspaceUsage {
 }
 
 /// What a store takes of the disk: bytes of blocks.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreUsage {
     /// Workspaces, and deleted ones of which there are snapshots, by name.
-    #[serde(skip)]
     pub workspaces: Vec<WorkspaceUsage>,
     /// What only one workspace and its snapshots see.
     pub exclusive: u64,
