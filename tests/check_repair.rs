@@ -42,29 +42,6 @@ fn object_with(store: &TestStore, bytes: &[u8]) -> PathBuf {
     paths.next().expect("an object of these bytes")
 }
 
-/// Writes the checksum of an object as if it had been hashed, unless it was.
-fn hash(store: &TestStore, object: &Path) {
-    let mut blocks = Vec::new();
-    for (number, block) in fs::read(object).unwrap().chunks(BLOCK).enumerate() {
-        blocks.extend(u64::try_from(number).unwrap().to_le_bytes());
-        blocks.extend(blake3::hash(block).as_bytes());
-    }
-    let digest = blake3::hash(&blocks);
-    let digest = i64::from_le_bytes(digest.as_bytes()[..8].try_into().unwrap());
-    let name = object.file_name().unwrap().to_str().unwrap();
-    let id = i64::from_str_radix(name, 16).unwrap();
-    let connection = rusqlite::Connection::open(store.store_dir().join("catalog.db")).unwrap();
-    connection
-        .execute(
-            "REPLACE INTO checksum VALUES (?1, ?2, ?3)",
-            rusqlite::params![id, digest, blocks],
-        )
-        .unwrap();
-    connection
-        .execute("UPDATE object SET hashed = 1 WHERE id = ?1", [id])
-        .unwrap();
-}
-
 fn flip(object: &Path, at: usize) {
     let file = fs::OpenOptions::new()
         .read(true)
@@ -88,7 +65,8 @@ fn read_block(path: &Path, block: usize) -> Result<Vec<u8>, Option<i32>> {
 fn damage_is_found_named_refused_and_everything_else_reads_as_before() {
     let (store, id) = with_snapshot();
     let object = object_with(&store, &large());
-    hash(&store, &object);
+    store.ok(["dedup"]);
+    store.stop_daemon();
     flip(&object, 2 * BLOCK + 77);
     store.check();
     let found = store.run(["check", "--data"]).expect_code(1);

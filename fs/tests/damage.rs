@@ -61,7 +61,7 @@ fn damaged(start: usize, end: usize, why: Damage, f: &Fixture) -> Problem {
 fn sound_contents_are_verified_and_what_has_no_checksum_is_read() {
     let f = fixture();
     let copy = f.copy();
-    copy.hash(OLD);
+    copy.hash();
     let store = copy.open();
     let mut seen = Vec::new();
     let report = store
@@ -85,7 +85,7 @@ fn sound_contents_are_verified_and_what_has_no_checksum_is_read() {
 fn a_flipped_byte_is_named_with_every_path_and_state_that_shows_it() {
     let f = fixture();
     let copy = f.copy();
-    copy.hash(OLD);
+    copy.hash();
     copy.flip(OLD, 7);
     copy.flip(OLD, 2 * BLOCK + 5);
     copy.flip(OLD, 4 * BLOCK - 1);
@@ -111,7 +111,7 @@ fn a_flipped_byte_is_named_with_every_path_and_state_that_shows_it() {
 fn what_no_extent_claims_any_more_does_not_count() {
     let f = fixture();
     let copy = f.copy();
-    copy.hash(OLD);
+    copy.hash();
     copy.flip(OLD, 3 * BLOCK);
     let (ino, layer) = (f.large, f.frozen);
     copy.sql(&format!(
@@ -128,7 +128,7 @@ fn what_no_extent_claims_any_more_does_not_count() {
 fn damaged_blocks_are_refused_and_the_rest_reads_right_also_after_a_restart() {
     let f = fixture();
     let copy = f.copy();
-    copy.hash(OLD);
+    copy.hash();
     copy.flip(OLD, 2 * BLOCK + 5);
     let before = copy.files();
     let store = copy.open();
@@ -223,7 +223,7 @@ fn refuses_the_third(view: &View, f: &Fixture) {
 fn a_damaged_block_can_be_written_over_as_a_whole_and_not_in_part() {
     let f = fixture();
     let copy = f.copy();
-    copy.hash(OLD);
+    copy.hash();
     copy.flip(OLD, 2 * BLOCK + 5);
     copy.flip(OLD, 6 * BLOCK + 5);
     let store = copy.open();
@@ -294,7 +294,7 @@ fn a_damaged_block_of_a_live_object_is_good_again_once_it_was_written_over() {
 fn a_file_that_is_cut_off_is_found_where_it_held_something() {
     let f = fixture();
     let copy = f.copy();
-    copy.hash(OLD);
+    copy.hash();
     let file = std::fs::OpenOptions::new()
         .write(true)
         .open(copy.object(OLD))
@@ -319,7 +319,7 @@ fn a_file_that_is_cut_off_is_found_where_it_held_something() {
 fn a_file_that_is_missing_is_known_then_and_good_again_when_it_is_back() {
     let f = fixture();
     let copy = f.copy();
-    copy.hash(OLD);
+    copy.hash();
     let aside = copy.path.join("aside");
     std::fs::rename(copy.object(OLD), &aside).unwrap();
     let store = copy.open();
@@ -359,7 +359,7 @@ fn a_file_that_is_missing_is_known_then_and_good_again_when_it_is_back() {
 fn bytes_that_are_back_are_read_again() {
     let f = fixture();
     let copy = f.copy();
-    copy.hash(OLD);
+    copy.hash();
     copy.flip(OLD, BLOCK);
     let store = copy.open();
     repair(&store, DATA);
@@ -376,7 +376,7 @@ fn bytes_that_are_back_are_read_again() {
 fn damaged_blocks_that_are_holes_now_are_data_and_not_zeros() {
     let f = fixture();
     let copy = f.copy();
-    copy.hash(OLD);
+    copy.hash();
     let file = std::fs::OpenOptions::new()
         .write(true)
         .open(copy.object(OLD));
@@ -441,7 +441,7 @@ fn a_file_whose_damage_is_a_hole_is_not_landed_as_zeros() {
 fn a_checksum_that_changed_does_not_have_good_data_refused() {
     let f = fixture();
     let copy = f.copy();
-    copy.hash(OLD);
+    copy.hash();
     // The last byte of the hash of the first block.
     copy.sql(&format!(
         "UPDATE checksum SET blocks = CAST(substr(blocks, 1, 39) || x'ee' || substr(blocks, 41) AS BLOB)
@@ -466,7 +466,7 @@ fn a_checksum_that_changed_does_not_have_good_data_refused() {
 fn refused_blocks_stay_refused_when_their_checksum_is_gone() {
     let f = fixture();
     let copy = f.copy();
-    copy.hash(OLD);
+    copy.hash();
     copy.flip(OLD, BLOCK);
     let store = copy.open();
     assert!(repair(&store, DATA).is_clean());
@@ -507,7 +507,7 @@ fn what_was_never_hashed_is_good_again_when_it_can_be_read() {
 fn a_file_that_was_replaced_is_read_and_not_the_one_that_was_open() {
     let f = fixture();
     let copy = f.copy();
-    copy.hash(OLD);
+    copy.hash();
     let good = copy.path.join("good");
     std::fs::copy(copy.object(OLD), &good).unwrap();
     copy.flip(OLD, BLOCK);

@@ -23,8 +23,8 @@ use super::rig::{Mounted, WORKSPACE, new_store, workspace_name};
 use super::stats::{Times, grouped};
 
 const ABOUT: &str = "\
-A store with many objects: how long `floe du`, `floe check`, a page of `floe snap list` and `floe dedup`
-take, and `floe gc` after everything was deleted. And what those notice who work in another
+A store with many objects: how long `floe du`, `floe check`, `floe check --data` and `floe dedup` take,
+and `floe gc` after everything was deleted, both as far as the background has left something to do. And what those notice who work in another
 workspace: the time of an append, a write, a new file and a removed one on a mount, with nothing else
 going on, while the contents of all those objects are hashed in the background, and while they
 are removed.";
@@ -33,7 +33,9 @@ const OBJECTS: ([u64; 3], [u64; 1]) = ([10_000, 100_000, 1_000_000], [1_000]);
 /// Bytes of a file: just too many for the catalog.
 const FILE: usize = 9 << 10;
 const FILES_PER_DIR: u64 = 1_000;
-const SNAPSHOTS: (u64, u64) = (1_000, 20);
+/// Snapshots in the store whose list is read.
+const SNAPSHOTS: (u64, u64) = (100_000, 100);
+const PAGE: usize = 100;
 /// How long each phase of work lasts at most.
 const PHASE: (Duration, Duration) = (Duration::from_secs(20), Duration::from_secs(1));
 /// The workspace that somebody works in.
@@ -71,6 +73,7 @@ pub(super) fn run(lab: &Lab<'_>) -> Result<Section, BenchError> {
             section.groups.push(group);
         }
         section.groups.push(costs);
+        section.groups.push(lists(lab)?);
         section.goals.push(Goal::ratio(
             "p99 of work while hashing or freeing, against idle, <= 2x",
             RATIO,
@@ -95,9 +98,6 @@ fn measure(lab: &Lab<'_>, objects: u64, costs: &mut Group) -> Result<Cases, Benc
     fill(lab, &store, objects)?;
     let frozen = SnapshotOptions::default();
     store.snapshot(WORKSPACE, &frozen).step("take a snapshot")?;
-    for _ in 0..lab.pick(SNAPSHOTS.0, SNAPSHOTS.1) {
-        store.snapshot(BUSY, &frozen).step("take a snapshot")?;
-    }
     store.sync().step("sync the store")?;
     let dir = room.dir("mnt").step("make a mount point")?;
     let mounted = Mounted::live(&store, BUSY, &dir)?;
@@ -160,6 +160,64 @@ fn measure(lab: &Lab<'_>, objects: u64, costs: &mut Group) -> Result<Cases, Benc
     Ok(cases)
 }
 
+/// Pages of a long list of snapshots.
+fn lists(lab: &Lab<'_>) -> Result<Group, BenchError> {
+    let count = lab.pick(SNAPSHOTS.0, SNAPSHOTS.1);
+    let room = lab.room("list")?;
+    let store = new_store(&room)?;
+    let busy = workspace_name(BUSY)?;
+    store.create_workspace(&busy).step("make a workspace")?;
+    lab.say(&format!("taking {} snapshots", grouped(count)));
+    let mut middle = None;
+    for number in 0..count {
+        if number % 1_000 == 0 {
+            lab.check()?;
+        }
+        let label = ("part".to_owned(), (number % 1_000).to_string());
+        let options = SnapshotOptions {
+            labels: [label].into(),
+            ..SnapshotOptions::default()
+        };
+        let taken = store.snapshot(BUSY, &options).step("take a snapshot")?;
+        if number == count / 2 {
+            middle = Some(taken.cursor);
+        }
+    }
+    let page = SnapshotFilter {
+        limit: Some(PAGE),
+        ..SnapshotFilter::default()
+    };
+    let of_workspace = SnapshotFilter {
+        workspace: Some(BUSY.to_owned()),
+        ..page.clone()
+    };
+    let from_the_middle = SnapshotFilter {
+        after: middle,
+        ..of_workspace.clone()
+    };
+    let labelled = SnapshotFilter {
+        labels: [("part".to_owned(), "7".to_owned())].into(),
+        ..page.clone()
+    };
+    let cases = [
+        ("the newest", page),
+        ("of one workspace", of_workspace),
+        ("of one workspace, from the middle", from_the_middle),
+        ("with a label that one in a thousand has", labelled),
+    ];
+    let title = format!("a page of {PAGE} of {} snapshots", grouped(count));
+    let mut group = Group::new(title, Layout::Percentiles);
+    for (case, filter) in cases {
+        lab.check()?;
+        let mut times = Times::default();
+        for _ in 0..lab.pick(100, 10) {
+            times.time(|| store.snapshots(&filter)).step("list")?;
+        }
+        group.add(case, None, &times);
+    }
+    Ok(group)
+}
+
 /// What only looks at the store.
 fn look(
     lab: &Lab<'_>,
@@ -188,15 +246,16 @@ fn look(
         });
     }
     costs.add("floe check", Some(objects), &times);
-    let filter = SnapshotFilter {
-        limit: Some(100),
-        ..SnapshotFilter::default()
-    };
+    lab.say("check --data");
     let mut times = Times::default();
-    for _ in 0..lab.pick(100, 10) {
-        times.time(|| store.snapshots(&filter)).step("list")?;
+    let mut go_on = |_: &_| ControlFlow::Continue(());
+    let report = times.time(|| store.check_data(&mut go_on)).step("check")?;
+    if !report.is_clean() {
+        return Err(BenchError::Wrong {
+            what: "the check of contents finds something".into(),
+        });
     }
-    costs.add("floe snap list, 100 of them", Some(objects), &times);
+    costs.add("floe check --data", Some(objects), &times);
     Ok(())
 }
 

@@ -57,6 +57,8 @@ pub fn fixture() -> Fixture {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
     let store = new_store(&path);
+    // Only what a test asks for is hashed.
+    store.set("hash-rate", Some("off")).unwrap();
     let frozen = store.create_workspace(&name("w")).unwrap().layer;
     let view = store.open_live("w").unwrap();
     let inner = make(&view, Ino::ROOT, "dir", FileKind::Directory);
@@ -126,27 +128,12 @@ impl Copy {
         self.path.join(format!("objects/{:x}/{id:x}", id / 4096))
     }
 
-    /// Writes the checksum of an object as if it had been hashed.
-    pub fn hash(&self, id: u64) {
-        let bytes = std::fs::read(self.object(id)).unwrap();
-        let mut blocks = Vec::new();
-        for (number, block) in bytes.chunks(BLOCK).enumerate() {
-            let end = block.iter().rposition(|&byte| byte != 0);
-            blocks.extend(u64::try_from(number).unwrap().to_le_bytes());
-            let hash = blake3::hash(&block[..end.map_or(0, |last| last + 1)]);
-            blocks.extend(hash.as_bytes());
-        }
-        let digest = blake3::hash(&blocks);
-        let digest = i64::from_le_bytes(digest.as_bytes()[..8].try_into().unwrap());
-        let connection = rusqlite::Connection::open(self.path.join("catalog.db")).unwrap();
-        let row_id = i64::try_from(id).unwrap();
-        let row = rusqlite::params![row_id, digest, blocks];
-        connection
-            .execute("REPLACE INTO checksum VALUES (?1, ?2, ?3)", row)
-            .unwrap();
-        connection
-            .execute("UPDATE object SET hashed = 1 WHERE id = ?1", [row_id])
-            .unwrap();
+    /// Has what is frozen hashed.
+    pub fn hash(&self) {
+        let store = self.open();
+        let hashed = store.hash_now(&mut |_| ControlFlow::Continue(())).unwrap();
+        assert_eq!((hashed.objects, hashed.failed), (1, 0));
+        close(store);
     }
 
     pub fn flip(&self, id: u64, at: usize) {
