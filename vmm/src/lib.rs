@@ -1,9 +1,22 @@
 //! The virtual machine monitor of Floe.
 //!
-//! So far it only *probes*: [`kvm::probe`] says whether this host could run a virtual machine and,
-//! if not, what is in the way. `floe doctor` prints the answer. Nothing here opens a virtual
-//! machine yet; the monitor itself comes with a later issue.
+//! A [`machine::Machine`] is RAM, vCPUs and [`devices`]; [`boot`] puts a kernel and the tables it
+//! needs into the RAM; [`confine`] takes away what the process does not need; [`monitor`] makes one
+//! process of it all, which a daemon starts and watches. [`guest_kernel`] gets a kernel that boots and
+//! makes the initramfs that goes with it. [`kvm::probe`] says, without opening
+//! anything, whether this host could. `docs/vmm.md` has the whole picture.
+//!
+//! Rules that hold everywhere:
+//! - a guest is hostile: what it writes is parsed once into a checked type, or refused;
+//! - everything a guest or a client can make grow has a limit;
+//! - `unsafe` is in three files, each for one reason that its head gives.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
+pub mod boot;
+pub mod confine;
+pub mod devices;
+pub mod guest_kernel;
 pub mod kvm;
+pub mod machine;
+pub mod monitor;
