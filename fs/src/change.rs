@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::attr::{Attr, Timestamp};
 use crate::id::{Ino, LayerId, ObjectId, SnapshotId, WorkspaceId};
+use crate::sandbox::SandboxRecord;
 
 /// A file name or attribute name: bytes, shared between caches and changes.
 pub type Name = Arc<[u8]>;
@@ -305,6 +306,8 @@ pub enum Row {
     },
     /// Freezes a live layer.
     FreezeLayer { id: LayerId },
+    /// A sandbox could write to what is in a layer, or what is in it comes from one that could.
+    MarkSandboxed { id: LayerId },
     /// Gives up a layer that nothing can reach, and takes it off what it stands on.
     DoomLayer { id: LayerId },
     /// A frozen layer is no snapshot any more.
@@ -379,6 +382,8 @@ pub enum Row {
         layer: LayerId,
         boot: String,
         exclude: String,
+        /// Only what everybody may read is taken in.
+        public: bool,
     },
     /// Says how far directories of the host were taken in.
     SetBaseState { layer: LayerId, state: BaseState },
@@ -481,8 +486,21 @@ pub enum Row {
     },
     /// Every version of a name says that there may be older ones.
     MarkShadows { parent: Ino, name: Name },
-    /// Forgets labels and mounts of what does not exist.
+    /// Forgets labels, mounts, rules, sandboxes and templates of what does not exist.
     DropDangling,
+    /// Writes all that is known of a sandbox.
+    PutSandbox(Box<SandboxRecord>),
+    /// Forgets a sandbox that was deleted.
+    DropSandbox { id: String },
+    /// Gives a snapshot the name of a template, which another may have had.
+    PutTemplate {
+        name: String,
+        snapshot: SnapshotId,
+        updated_at: i64,
+        recipe: Option<String>,
+    },
+    /// Takes the name of a template from whatever has it.
+    DropTemplate { name: String },
 }
 
 /// Row operations that take effect together.

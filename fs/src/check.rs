@@ -175,6 +175,10 @@ fn check_catalog(
     for (table, key) in catalog.dangling()? {
         report.found(Problem::Dangling { table, key });
     }
+    for row in catalog.wrong_sandboxes()? {
+        let table = Table::Sandbox;
+        report.found(Problem::Value { table, row });
+    }
     let next_ino = catalog.counter("next_ino")?;
     let mut names = Names::new(&layers, report, next_ino);
     catalog.names(&mut |parent, name, versions| names.visit(parent, name, versions))?;

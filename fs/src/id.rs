@@ -3,10 +3,14 @@
 //! Names arrive as *alleged* strings and become types only through [`WorkspaceName::parse`] and
 //! [`SnapshotName::parse`]; everything behind those may trust them as path-free and printable.
 
+mod template;
+
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+
+pub use self::template::{TemplateName, TemplateNameError};
 
 macro_rules! numeric_id {
     ($(#[$doc:meta])* $name:ident) => {

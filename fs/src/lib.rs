@@ -44,6 +44,7 @@ mod lock;
 mod private;
 mod repair;
 mod retention;
+mod sandbox;
 mod space;
 mod store;
 #[allow(unsafe_code)]
@@ -74,6 +75,7 @@ pub use repair::{
     QuarantineError, RepairError, RepairLeft, RepairOptions, RepairReport, RepairStep,
 };
 pub use retention::{RetentionRule, RetireReason, RuleSource, SnapshotClass};
+pub use sandbox::{OnTimeout, SandboxKind, SandboxRecord, SandboxState};
 pub use space::{CollectError, CollectReport, StoreUsage, WorkspaceUsage};
 pub use store::{
     AdoptError, AdoptProgress, AdoptReport, BaseDir, BaseError, BaseInfo, BaseState, BuildError,
@@ -81,8 +83,8 @@ pub use store::{
     EditError, Fidelity, FindError, ForkError, ForkSource, ImportError, ImportProgress,
     ImportReport, KeptBy, LogEntry, LogError, LogKind, MountRecord, MountTarget, NewContents,
     NewFile, ObjectFile, ObjectFiles, OpenError, RescueError, RetentionError, RetentionReport,
-    RetentionSetting, RetiredSnapshot, RollbackError, RollbackReport, SETTINGS, Setting,
-    SettingError, SettingInfo, SnapshotCursor, SnapshotEdit, SnapshotError, SnapshotFilter,
-    SnapshotInfo, SnapshotOptions, SnapshotUsage, Store, StoreInfo, WorkspaceError, WorkspaceInfo,
-    Xattr,
+    RetentionSetting, RetiredSnapshot, RollbackError, RollbackReport, SETTINGS, SandboxCursor,
+    SandboxError, SandboxFilter, Setting, SettingError, SettingInfo, SnapshotCursor, SnapshotEdit,
+    SnapshotError, SnapshotFilter, SnapshotInfo, SnapshotOptions, SnapshotUsage, Store, StoreInfo,
+    TemplateError, TemplateRecord, WorkspaceError, WorkspaceInfo, Xattr,
 };

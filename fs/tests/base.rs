@@ -286,6 +286,50 @@ fn several_directories_lie_under_one_root_without_what_is_excluded() {
 }
 
 #[test]
+fn a_public_base_has_nothing_that_not_everybody_may_read() {
+    let scratch = Scratch::new();
+    fs::create_dir(scratch.host.join("private")).unwrap();
+    fs::write(scratch.host.join("private/key"), "secret").unwrap();
+    fs::write(scratch.host.join("token"), "secret").unwrap();
+    let set = |name: &str, mode| {
+        fs::set_permissions(scratch.host.join(name), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    set("private", 0o710);
+    set("token", 0o640);
+    let _socket = std::os::unix::net::UnixListener::bind(scratch.host.join("socket")).unwrap();
+    let dirs = [BaseDir {
+        dir: scratch.host.clone(),
+        at: PathBuf::from("/"),
+    }];
+    let made = |name_: &str| {
+        let store = &scratch.store;
+        store
+            .create_public_workspace_from(&name(name_), &dirs, "empty")
+            .unwrap();
+        store.open_live(name_).unwrap()
+    };
+    let view = made("w");
+    assert_eq!(list(&view, Ino::ROOT), ["a", "link", "small"]);
+    assert_eq!(
+        view.lookup(Ino::ROOT, b"token")
+            .unwrap()
+            .map(|found| found.ino),
+        None
+    );
+    scratch.is_sound();
+    // Also after the store was opened again, in what was not looked at before.
+    set("a/b", 0o700);
+    scratch.store.close_view(&view);
+    drop(view);
+    let path = scratch.store.dir().to_owned();
+    let Scratch { _dir, store, .. } = scratch;
+    drop(store);
+    let store = Store::open(&path).unwrap();
+    let view = store.open_live("w").unwrap();
+    assert_eq!(list(&view, walk(&view, "a")), ["again", "large"]);
+}
+
+#[test]
 fn the_store_in_the_directory_is_shown_empty_and_one_in_the_store_is_refused() {
     let scratch = Scratch::new();
     let above = scratch.host.parent().unwrap();

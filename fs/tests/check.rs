@@ -189,6 +189,20 @@ fn damaged_layers_workspaces_and_snapshots_are_named() {
         f.after("INSERT INTO mount VALUES (x'2f61', 77, NULL)"),
         Problem::Dangling { table, .. } if table == "mount"
     );
+    let sandbox = "INSERT INTO sandbox (id, kind, state, workspace, template, created_at, on_timeout, \
+        auto_resume, generation, spec) VALUES ('s'";
+    assert_finds!(
+        f.after(&format!("{sandbox}, 0, 'running', 77, 't', 1, 0, 0, 0, '')")),
+        Problem::Dangling { table, key } if table == "sandbox" && key == "s"
+    );
+    assert_finds!(
+        f.after(&format!("{sandbox}, 0, 'sleeping', NULL, 't', 1, 0, 0, 0, '')")),
+        Problem::Value { table: Table::Sandbox, row } if row == "s"
+    );
+    assert_finds!(
+        f.after("INSERT INTO template VALUES ('t', '0000000000000000', 1, NULL)"),
+        Problem::Dangling { table, key } if table == "template" && key == "t"
+    );
     assert_finds!(
         f.after("DELETE FROM inode WHERE ino = 1"),
         Problem::RootMissing { layer } if *layer == base

@@ -9,7 +9,10 @@ use std::sync::Arc;
 
 use floe_fs::dispatch::Dispatch;
 use floe_fs::id::Ino;
-use floe_fs::{ForkSource, SnapshotFilter, SnapshotInfo, SnapshotOptions, Store, View};
+use floe_fs::{
+    ForkSource, RuleSource, SnapshotClass, SnapshotFilter, SnapshotInfo, SnapshotOptions, Store,
+    View,
+};
 
 use common::{copy_dir, list, name, new_store, read};
 
@@ -88,6 +91,26 @@ fn a_store_of_format_1_is_migrated_with_everything_in_it() {
 #[test]
 fn a_store_of_format_2_is_migrated_with_everything_in_it() {
     is_migrated_with_everything_in_it(2, 431);
+}
+
+#[test]
+fn a_store_of_format_3_is_migrated_with_everything_in_it() {
+    is_migrated_with_everything_in_it(3, 349);
+    let (_dir, path) = fixture(3);
+    let store = Store::open(&path).unwrap();
+    let second = store.find_snapshot("w/second").unwrap();
+    assert!(second.protected && second.expires_at.is_some());
+    let quota = store.workspace("trial").unwrap().quota;
+    assert_eq!((quota.bytes, quota.inodes), (Some(1 << 30), Some(1000)));
+    let rules = store.retention_rules(Some("w")).unwrap();
+    let own: Vec<_> = rules
+        .iter()
+        .filter(|rule| rule.source == RuleSource::Workspace)
+        .map(|rule| (rule.class, rule.rule.keep_last.map(std::num::NonZero::get)))
+        .collect();
+    assert_eq!(own, [(SnapshotClass::Automatic, Some(9))]);
+    assert!(store.all_sandboxes().unwrap().is_empty());
+    assert!(store.templates().unwrap().is_empty());
 }
 
 /// The first snapshot took so many microseconds.

@@ -3,15 +3,16 @@
 mod common;
 
 use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use floe_fs::attr::FileKind;
-use floe_fs::dispatch::{Dispatch, RenameFlags};
+use floe_fs::dispatch::{Dispatch, RenameFlags, SetAttr, XattrMode};
 use floe_fs::id::Ino;
-use floe_fs::{BaseDir, ForkSource, LandOptions, Store, View};
+use floe_fs::{BaseDir, ForkSource, HostLandOptions, LandOptions, SandboxRecord, Store, View};
 
-use common::{list, make, name, new_store, read, write};
+use common::{ROOT_USER, list, make, name, new_store, read, write};
 
 fn find(view: &View, path: &str) -> Ino {
     path.split('/').fold(Ino::ROOT, |at, name| {
@@ -98,5 +99,113 @@ fn changes_over_a_directory_of_the_host_land_and_the_host_stays_as_it_is() {
         read(&theirs, find(&theirs, "gone/deep/c")),
         b"of the host\n"
     );
+    sound(&store);
+}
+
+/// Root of a sandbox is not to make anybody root on the host.
+#[test]
+fn what_a_sandbox_made_lands_on_the_host_without_set_id_bits_and_devices() {
+    let scratch = tempfile::tempdir().unwrap();
+    let host = scratch.path().join("host");
+    fs::create_dir_all(&host).unwrap();
+    fs::write(host.join("there"), "of the host\n").unwrap();
+    let store: Arc<Store> = new_store(&scratch.path().join("store"));
+    let dirs = [BaseDir {
+        dir: host.clone(),
+        at: PathBuf::from("/"),
+    }];
+    let made = store.create_workspace_from(&name("w"), &dirs, "").unwrap();
+    store
+        .put_sandbox(&SandboxRecord {
+            workspace: Some(made.id),
+            ..common::sandbox("s", 1)
+        })
+        .unwrap();
+    let view = store.open_live("w").unwrap();
+    let program = make(&view, Ino::ROOT, "program", FileKind::File);
+    write(&view, program, 0, b"#!");
+    for ino in [program, find(&view, "there")] {
+        let set = SetAttr {
+            perm: Some(0o6755),
+            ..SetAttr::default()
+        };
+        view.setattr(ROOT_USER, ino, set).unwrap();
+    }
+    let capability = b"security.capability";
+    view.setxattr(ROOT_USER, program, capability, b"x", XattrMode::Set)
+        .unwrap();
+    let land = || store.land_in_base("w", &HostLandOptions::default());
+    land().unwrap();
+    for file in ["program", "there"] {
+        let mode = fs::metadata(host.join(file)).unwrap().mode();
+        assert_eq!(mode & 0o7777, 0o755, "{file}");
+    }
+    let value = rustix::fs::getxattr(host.join("program"), "security.capability", &mut [0; 8]);
+    assert!(value.is_err(), "{value:?}");
+    // Again, though the bits are still set in the workspace.
+    let view = store.open_live("w").unwrap();
+    write(&view, program, 2, b"/bin/sh");
+    land().unwrap();
+    assert_eq!(fs::read(host.join("program")).unwrap(), b"#!/bin/sh");
+    let view = store.open_live("w").unwrap();
+    make(&view, Ino::ROOT, "device", FileKind::CharDevice);
+    let refused = land().unwrap_err().to_string();
+    assert!(refused.contains("'device'"), "{refused}");
+    assert!(!host.join("device").exists());
+    sound(&store);
+}
+
+/// What the host gave such bits itself is no change of anybody's.
+#[test]
+fn a_sandbox_changes_modes_of_set_id_files_and_directories_that_it_found() {
+    let scratch = tempfile::tempdir().unwrap();
+    let host = scratch.path().join("host");
+    fs::create_dir_all(host.join("team")).unwrap();
+    fs::write(host.join("tool"), "of the host\n").unwrap();
+    fs::hard_link(host.join("tool"), host.join("link")).unwrap();
+    let set = |name: &str, mode| {
+        let mode = std::fs::Permissions::from_mode(mode);
+        fs::set_permissions(host.join(name), mode).unwrap();
+    };
+    set("team", 0o2775);
+    set("tool", 0o4755);
+    let store: Arc<Store> = new_store(&scratch.path().join("store"));
+    let dirs = [BaseDir {
+        dir: host.clone(),
+        at: PathBuf::from("/"),
+    }];
+    let made = store.create_workspace_from(&name("w"), &dirs, "").unwrap();
+    store
+        .put_sandbox(&SandboxRecord {
+            workspace: Some(made.id),
+            ..common::sandbox("s", 1)
+        })
+        .unwrap();
+    let land = || {
+        let report = store.land_in_base("w", &HostLandOptions::default()).unwrap();
+        assert!(report.landed, "{report:?}");
+    };
+    make(
+        &store.open_live("w").unwrap(),
+        Ino::ROOT,
+        "other",
+        FileKind::File,
+    );
+    land();
+    let modes = |dir: u16, file: u16| {
+        let view = store.open_live("w").unwrap();
+        for (path, perm) in [("team", dir), ("tool", file)] {
+            let set = SetAttr {
+                perm: Some(perm),
+                ..SetAttr::default()
+            };
+            view.setattr(ROOT_USER, find(&view, path), set).unwrap();
+        }
+        land();
+        ["team", "tool"].map(|name| fs::metadata(host.join(name)).unwrap().mode() & 0o7777)
+    };
+    assert_eq!(modes(0o2770, 0o4711), [0o2770, 0o711]);
+    // Now they are as they were landed, though the bit is still set in the workspace.
+    assert_eq!(modes(0o2750, 0o4755), [0o2750, 0o755]);
     sound(&store);
 }

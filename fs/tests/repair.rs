@@ -39,6 +39,14 @@ fn rows_that_follow_from_others_are_repaired() {
         ),
         "INSERT INTO label VALUES ('0000000000000000', 'k', 'v')".to_owned(),
         "INSERT INTO mount VALUES (x'2f61', 77, NULL)".to_owned(),
+        "INSERT INTO retention VALUES (77, 0, 1, NULL)".to_owned(),
+        "INSERT INTO template VALUES ('t', '0000000000000000', 1, NULL)".to_owned(),
+        "INSERT INTO sandbox VALUES ('s', 0, 'running', NULL, 77, 't', NULL, 1, NULL, NULL, 0, 0, 0, \
+         NULL, NULL, NULL, '', NULL)"
+            .to_owned(),
+        "INSERT INTO sandbox VALUES ('s', 0, 'sleeping', NULL, NULL, 't', NULL, 1, NULL, NULL, 9, 0, 0, \
+         NULL, NULL, NULL, '', NULL)"
+            .to_owned(),
         format!("UPDATE object SET hashed = 1 WHERE id = {NEW}"),
         "INSERT INTO checksum VALUES (900, 0, x'')".to_owned(),
         format!(

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use rustix::fs::{Dir, OFlags, Statx, readlinkat};
 use rustix::io::Errno;
 
+use super::exclude::Exclude;
 use super::host::Devices;
 use super::{Base, Bases, Place, changed, host, host_object};
 use crate::attr::{Attr, FileKind, Timestamp};
@@ -39,6 +40,8 @@ struct Listing<'a> {
     /// What stands for what is not taken in belongs to the directory's owner.
     owner: Owner,
     path: PathBuf,
+    /// Tells what is left out for its permissions.
+    hides: Option<&'a Exclude>,
     change: Change,
     /// Files with several names that were met here.
     links: HashMap<(u64, u64), (Ino, Seen)>,
@@ -77,6 +80,12 @@ pub(super) fn take_in(
         bases.report(dir, base.layer);
         return Err(OpError::Contents(changed(path)));
     }
+    // It was public when its name was taken in; the host may have closed it since.
+    let hidden = base.exclude.as_ref();
+    if hidden.is_some_and(|exclude| exclude.hides(FileKind::Directory, stat.stx_mode.into())) {
+        bases.report(dir, base.layer);
+        return Err(OpError::Contents(changed(path)));
+    }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
     let fd = host::reopen(found.as_fd(), flags).map_err(failed())?;
     let names = names(&fd).map_err(failed())?;
@@ -98,6 +107,7 @@ pub(super) fn take_in(
             mtime: host::statx_time(stat.stx_mtime),
         },
         path,
+        hides: base.exclude.as_ref(),
         change: Change::new(),
         links: HashMap::new(),
         leftover: HashMap::new(),
@@ -265,7 +275,10 @@ impl Listing<'_> {
             return Ok(());
         };
         let directory = kind == FileKind::Directory;
-        if left_out(directory) {
+        let hidden = self
+            .hides
+            .is_some_and(|exclude| exclude.hides(kind, stat.stx_mode.into()));
+        if hidden || left_out(directory) {
             return Ok(());
         }
         let dev = host::device(&stat);

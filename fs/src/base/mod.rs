@@ -118,7 +118,7 @@ impl Bases {
             reported: Mutex::default(),
         };
         for record in catalog.bases()? {
-            let exclude = Exclude::parse(&record.exclude);
+            let exclude = Exclude::parse(&record.exclude, record.public);
             if let Err(error) = &exclude {
                 tracing::error!(%error, layer = %record.layer, "a base cannot be taken in further");
             }
@@ -147,9 +147,11 @@ impl Bases {
         layer: LayerId,
         boot: &str,
         exclude: &str,
+        public: bool,
         state: BaseState,
     ) -> Result<(), ExcludeError> {
-        self.put(layer, boot, Some(Exclude::parse(exclude)?), exclude, state);
+        let parsed = Exclude::parse(exclude, public)?;
+        self.put(layer, boot, Some(parsed), exclude, state);
         Ok(())
     }
 

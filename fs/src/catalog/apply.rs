@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, Statement, params};
 
-use super::{CatalogError, hashing, retention, space};
+use super::{CatalogError, hashing, retention, sandboxes, space, templates};
 use crate::attr::Timestamp;
 use crate::change::{Change, InodeRow, Row, SnapshotRow};
 use crate::fault;
@@ -232,6 +232,9 @@ fn apply_store_row(connection: &Connection, row: &Row) -> rusqlite::Result<usize
             workspace,
             created_at,
         } => add_layer(connection, *id, *parent, *workspace, *created_at),
+        Row::MarkSandboxed { id } => {
+            prepare("UPDATE layer SET sandboxed = 1 WHERE id = ?1")?.execute([int(id.0)])
+        }
         Row::FreezeLayer { id } => prepare("UPDATE layer SET state = ?2 WHERE id = ?1")?
             .execute(params![int(id.0), FROZEN]),
         // What it stood on may go before it.
@@ -317,11 +320,15 @@ fn add_layer(
 ) -> rusqlite::Result<usize> {
     let prepare = |sql| connection.prepare_cached(sql);
     let Some(parent) = parent else {
-        let sql = "INSERT INTO layer VALUES (?1, NULL, ?2, ?3, ?4, 0, 0)";
+        let sql = "INSERT INTO layer VALUES (?1, NULL, ?2, ?3, ?4, 0, 0, 0)";
         return prepare(sql)?.execute(params![int(id.0), int(workspace.0), LIVE, created_at]);
     };
-    let sql = "INSERT INTO layer SELECT ?1, ?2, ?3, ?4, ?5, bytes, inodes FROM layer \
-               WHERE id = ?2 AND state = ?6";
+    // What a sandbox has written to is never again taken for something that none has: not by a
+    // rollback to before it, either, as the workspace may be mounted. In a change this row comes before
+    // the one that moves the workspace here.
+    let sql = "INSERT INTO layer SELECT ?1, ?2, ?3, ?4, ?5, bytes, inodes, max(sandboxed, ifnull( \
+               (SELECT l.sandboxed FROM workspace w JOIN layer l ON l.id = w.layer WHERE w.id = ?3), \
+               0)) FROM layer WHERE id = ?2 AND state = ?6";
     let key = params![
         int(id.0),
         int(parent.0),
@@ -344,10 +351,12 @@ fn apply_base_row(connection: &Connection, row: &Row) -> rusqlite::Result<usize>
             layer,
             boot,
             exclude,
-        } => prepare("INSERT INTO base VALUES (?1,?2,?3,0)")?.execute(params![
+            public,
+        } => prepare("INSERT INTO base VALUES (?1,?2,?3,0,?4)")?.execute(params![
             int(layer.0),
             boot,
-            exclude
+            exclude,
+            public
         ]),
         Row::SetBaseState { layer, state } => {
             prepare("UPDATE base SET state = ?2 WHERE layer = ?1")?
@@ -437,6 +446,8 @@ fn apply_base_row(connection: &Connection, row: &Row) -> rusqlite::Result<usize>
         | Row::PutLabel { .. }
         | Row::DropLabel { .. } => retention::apply(connection, row),
         Row::PutChecksum { .. } | Row::PutSetting { .. } => hashing::apply(connection, row),
+        Row::PutSandbox(_) | Row::DropSandbox { .. } => sandboxes::apply(connection, row),
+        Row::PutTemplate { .. } | Row::DropTemplate { .. } => templates::apply(connection, row),
         _ => space::apply(connection, row),
     }
 }

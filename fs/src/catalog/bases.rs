@@ -16,6 +16,8 @@ pub(crate) struct BaseRecord {
     pub(crate) layer: LayerId,
     pub(crate) boot: String,
     pub(crate) exclude: String,
+    /// Whether only what everybody may read is taken in.
+    pub(crate) public: bool,
     pub(crate) state: BaseState,
 }
 
@@ -25,7 +27,7 @@ const HOST: &str = "parent, name, dev, inode, links, size, mtime, mtime_ns, ctim
 impl Catalog {
     /// Every base over directories of the host.
     pub(crate) fn bases(&self) -> Result<Vec<BaseRecord>, CatalogError> {
-        let sql = "SELECT b.layer, b.boot, b.exclude, b.state FROM base b \
+        let sql = "SELECT b.layer, b.boot, b.exclude, b.state, b.public FROM base b \
              JOIN layer l ON l.id = b.layer AND l.state <> 2 ORDER BY b.layer";
         self.collect("reading bases", sql, [], |row| {
             let text = |at| row.get(at).map_err(CatalogError::during("reading bases"));
@@ -33,6 +35,7 @@ impl Catalog {
                 layer: LayerId(unsigned(row, 0)?),
                 boot: text(1)?,
                 exclude: text(2)?,
+                public: unsigned(row, 4)? != 0,
                 state: BaseState::from_code(unsigned(row, 3)?)
                     .ok_or_else(|| damaged("base.state is unknown"))?,
             })

@@ -229,7 +229,7 @@ impl Inspection {
         )
     }
 
-    /// Labels, mounts and rules of something that does not exist: the table, and what it names. To SQL
+    /// Labels, mounts, rules, sandboxes and templates of something that does not exist: the table, and what it names. To SQL
     /// nothing is not among nothing: in a store without snapshots that holds for every mount.
     pub(crate) fn dangling(&self) -> Result<Vec<(String, String)>, CatalogError> {
         self.list(
@@ -241,9 +241,22 @@ impl Inspection {
              OR (snapshot IS NOT NULL AND snapshot NOT IN (SELECT id FROM snapshot)) \
              UNION ALL SELECT 'retention', workspace || ' ' || automatic FROM retention \
              WHERE automatic NOT IN (0, 1) \
-             OR (workspace <> 0 AND workspace NOT IN (SELECT id FROM workspace))",
+             OR (workspace <> 0 AND workspace NOT IN (SELECT id FROM workspace)) \
+             UNION ALL SELECT 'sandbox', id FROM sandbox \
+             WHERE workspace IS NOT NULL AND workspace NOT IN (SELECT id FROM workspace) \
+             UNION ALL SELECT 'template', name FROM template \
+             WHERE snapshot NOT IN (SELECT id FROM snapshot)",
             |row| Ok((row.get(0)?, row.get(1)?)),
         )
+    }
+
+    /// Sandboxes with values that none has.
+    pub(crate) fn wrong_sandboxes(&self) -> Result<Vec<String>, CatalogError> {
+        let sql = concat!(
+            "SELECT id FROM sandbox WHERE NOT ",
+            super::sandboxes::is_valid!()
+        );
+        self.list(sql, |row| row.get(0))
     }
 
     /// Every object, and the ids of those given up.

@@ -59,6 +59,20 @@ impl CatalogError {
             if source.sqlite_error_code() == Some(rusqlite::ErrorCode::ConstraintViolation))
     }
 
+    /// The column, as `TABLE.COLUMN`, of which another row has the same value.
+    /// <https://sqlite.org/rescode.html#constraint_unique>
+    pub(crate) fn taken(&self) -> Option<&str> {
+        let Self::Sqlite { source, .. } = self else {
+            return None;
+        };
+        match source {
+            rusqlite::Error::SqliteFailure(_, Some(message)) if self.is_conflict() => {
+                message.strip_prefix("UNIQUE constraint failed: ")
+            }
+            _ => None,
+        }
+    }
+
     /// Whether the layer that another was to stand on is no snapshot any more.
     pub(crate) fn is_left(&self) -> bool {
         matches!(

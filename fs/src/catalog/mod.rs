@@ -25,8 +25,11 @@ mod read;
 mod repair;
 mod reserve;
 mod retention;
+mod sandboxes;
 mod schema;
+mod snapshots;
 mod space;
+mod templates;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -41,12 +44,14 @@ pub(crate) use self::hashing::{ObjectRecord, union};
 use self::reserve::Reserve;
 pub(crate) use history::{EventRecord, ForkRecord, HostLandingRecord, LifeRecord};
 pub(crate) use landed::LandedRecord;
-pub(crate) use lists::{SnapshotQuery, SnapshotRecord, WorkspaceRecord};
+pub(crate) use lists::WorkspaceRecord;
 pub(crate) use pinned::Pinned;
 pub(crate) use query::{ExtentRow, Queries};
 pub(crate) use repair::{HashOf, ServedObject};
 pub(crate) use retention::KeptRecord;
+pub(crate) use sandboxes::SandboxQuery;
 pub(crate) use schema::{APPLICATION_ID, FORMAT};
+pub(crate) use snapshots::{SnapshotQuery, SnapshotRecord};
 pub(crate) use space::{FamilyRecord, LayerRow};
 
 use crate::change::Change;

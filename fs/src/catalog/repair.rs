@@ -28,6 +28,20 @@ const DANGLING_MOUNTS: &str = "DELETE FROM mount WHERE (workspace IS NULL) = (sn
     OR (workspace IS NOT NULL AND workspace NOT IN (SELECT id FROM workspace)) \
     OR (snapshot IS NOT NULL AND snapshot NOT IN (SELECT id FROM snapshot))";
 
+/// Sandboxes with values that none has: nobody could tell what they are.
+const WRONG_SANDBOXES: &str = concat!(
+    "DELETE FROM sandbox WHERE NOT ",
+    super::sandboxes::is_valid!()
+);
+
+/// Sandboxes whose workspaces never were.
+const DANGLING_SANDBOXES: &str = "UPDATE sandbox SET workspace = NULL \
+    WHERE workspace IS NOT NULL AND workspace NOT IN (SELECT id FROM workspace)";
+
+/// Templates that no snapshot is.
+const DANGLING_TEMPLATES: &str =
+    "DELETE FROM template WHERE snapshot NOT IN (SELECT id FROM snapshot)";
+
 /// Applies a row that only repairing writes.
 pub(super) fn apply(connection: &Connection, row: &Row) -> rusqlite::Result<usize> {
     let prepare = |sql: &str| connection.prepare_cached(sql);
@@ -60,6 +74,9 @@ pub(super) fn apply(connection: &Connection, row: &Row) -> rusqlite::Result<usiz
         Row::DropDangling => {
             prepare(DANGLING_LABELS)?.execute([])?;
             prepare(DANGLING_RULES)?.execute([])?;
+            prepare(WRONG_SANDBOXES)?.execute([])?;
+            prepare(DANGLING_SANDBOXES)?.execute([])?;
+            prepare(DANGLING_TEMPLATES)?.execute([])?;
             prepare(DANGLING_MOUNTS)?.execute([])
         }
         _ => unreachable!("every other row is applied by apply.rs, or by space.rs"),

@@ -15,6 +15,7 @@ use rustix::fs::FallocateFlags;
 
 use crate::change::{Change, Row};
 use crate::private::open_private;
+use crate::sandbox::{SandboxRecord, SandboxState};
 
 /// What is kept back. Copying the log back into the database, which makes the log's own space
 /// free again, may need as much as a log has when that is due.
@@ -123,6 +124,12 @@ fn take(file: &File) -> io::Result<bool> {
     }
 }
 
+/// Whether a sandbox is on its way out, or has what it holds no longer: it must be possible to end one.
+fn is_ending(sandbox: &SandboxRecord) -> bool {
+    use SandboxState::{Failed, Stopped, Stopping};
+    sandbox.deleted_at.is_some() || matches!(sandbox.state, Stopping | Stopped | Failed)
+}
+
 /// Whether a change removes something and adds nothing.
 pub(super) fn only_removes(change: &Change) -> bool {
     let mut removes = false;
@@ -152,11 +159,15 @@ pub(super) fn only_removes(change: &Change) -> bool {
             | Row::DropMount { .. }
             | Row::DropRetention { .. }
             | Row::DropLabel { .. }
+            | Row::DropSandbox { .. }
+            | Row::DropTemplate { .. }
             // Or what is protected could not be deleted.
             | Row::ProtectSnapshot { protected: false, .. }
             // The end of an inode that an older layer has.
             | Row::PutInode { row: None, .. } => removes = true,
+            Row::PutSandbox(sandbox) if is_ending(sandbox) => removes = true,
             Row::PutInode { row: Some(_), .. }
+            | Row::MarkSandboxed { .. }
             | Row::SetPlace { .. }
             | Row::SetHostChanged { .. }
             | Row::PutXattr { value: None, .. }

@@ -31,17 +31,40 @@ pub(crate) struct KeptRecord {
     pub(crate) automatic: Option<String>,
     pub(crate) created_at: i64,
     pub(crate) expires_at: Option<i64>,
+    /// Or a template.
     pub(crate) protected: bool,
 }
 
-const OF_WORKSPACE: &str = "SELECT id, layer, name, automatic, created_at, expires_at, protected \
-    FROM snapshot WHERE workspace = ?1 ORDER BY layer DESC";
+/// Whether the snapshot `s` is a template.
+macro_rules! is_template {
+    () => {
+        "EXISTS (SELECT 1 FROM template t WHERE t.snapshot = s.id)"
+    };
+}
 
-const EXPIRED: &str = "SELECT id, layer, name, automatic, created_at, expires_at, protected \
-    FROM snapshot WHERE expires_at <= ?1 AND protected = 0 ORDER BY expires_at";
+const OF_WORKSPACE: &str = concat!(
+    "SELECT s.id, s.layer, s.name, s.automatic, s.created_at, s.expires_at, s.protected OR ",
+    is_template!(),
+    " FROM snapshot s WHERE s.workspace = ?1 ORDER BY s.layer DESC"
+);
 
-const NEXT_EXPIRY: &str = "SELECT expires_at FROM snapshot WHERE expires_at > ?1 AND protected = 0 \
-    ORDER BY expires_at LIMIT 1";
+const EXPIRED: &str = concat!(
+    "SELECT s.id, s.layer, s.name, s.automatic, s.created_at, s.expires_at, s.protected \
+     FROM snapshot s WHERE s.expires_at <= ?1 AND s.protected = 0 AND NOT ",
+    is_template!(),
+    " ORDER BY s.expires_at"
+);
+
+const NEXT_EXPIRY: &str = concat!(
+    "SELECT s.expires_at FROM snapshot s WHERE s.expires_at > ?1 AND s.protected = 0 AND NOT ",
+    is_template!(),
+    " ORDER BY s.expires_at LIMIT 1"
+);
+
+const MAY_GO: &str = concat!(
+    "SELECT 1 FROM snapshot s WHERE s.id = ?1 AND s.protected = 0 AND s.expires_at IS ?2 AND NOT ",
+    is_template!()
+);
 
 /// `retention.workspace`.
 fn key(workspace: Option<WorkspaceId>) -> i64 {
@@ -128,7 +151,8 @@ impl Catalog {
         self.collect(during, OF_WORKSPACE, [int(workspace.0)], kept_record)
     }
 
-    /// Snapshots whose expiry is past and that nothing protects, the first to expire first.
+    /// Snapshots whose expiry is past, that nothing protects and that are no templates, the first to
+    /// expire first.
     pub(crate) fn expired(&self, now: i64) -> Result<Vec<KeptRecord>, CatalogError> {
         self.collect("reading what expired", EXPIRED, [now], kept_record)
     }
@@ -150,16 +174,28 @@ impl Catalog {
         })
     }
 
-    /// Whether a snapshot is there, is not protected and has this expiry.
+    /// Whether a snapshot is there, is neither protected nor a template and has this expiry.
     pub(crate) fn may_go(
         &self,
         id: &SnapshotId,
         expires_at: Option<i64>,
     ) -> Result<bool, CatalogError> {
-        let sql = "SELECT 1 FROM snapshot WHERE id = ?1 AND protected = 0 AND expires_at IS ?2";
         let during = "looking a snapshot up";
-        let found = self.collect(during, sql, params![id.as_str(), expires_at], |_| Ok(()))?;
+        let found = self.collect(during, MAY_GO, params![id.as_str(), expires_at], |_| Ok(()))?;
         Ok(!found.is_empty())
+    }
+
+    /// Of which workspace a snapshot is.
+    pub(crate) fn workspace_of_snapshot(
+        &self,
+        id: &SnapshotId,
+    ) -> Result<Option<WorkspaceId>, CatalogError> {
+        let during = "looking a snapshot up";
+        let sql = "SELECT workspace FROM snapshot WHERE id = ?1";
+        let found = self.collect(during, sql, [id.as_str()], |row| {
+            unsigned(row, 0).map(WorkspaceId)
+        })?;
+        Ok(found.into_iter().next())
     }
 
     /// The present or last name of a workspace.

@@ -12,10 +12,10 @@ pub(crate) const APPLICATION_ID: i32 = 0x466c_6f65;
 
 /// Migrations in order: entry `n` brings a catalog from version `n` to `n + 1`. Entries are never
 /// edited once released; fixtures of old versions stay in the tests.
-const MIGRATIONS: &[&str] = &[V1, V2, V3];
+const MIGRATIONS: &[&str] = &[V1, V2, V3, V4];
 
 /// The format this program writes.
-pub(crate) const FORMAT: u32 = 3;
+pub(crate) const FORMAT: u32 = 4;
 const _: () = assert!(MIGRATIONS.len() == FORMAT as usize);
 
 const V1: &str = "
@@ -269,6 +269,49 @@ CREATE TABLE retention (
 
 ALTER TABLE workspace ADD COLUMN quota_bytes INTEGER;
 ALTER TABLE workspace ADD COLUMN quota_inodes INTEGER;
+";
+
+/// Sandboxes, and what they start from.
+const V4: &str = "
+CREATE TABLE sandbox (
+    id              TEXT NOT NULL PRIMARY KEY,
+    kind            INTEGER NOT NULL,
+    state           TEXT NOT NULL,
+    reason          TEXT,
+    workspace       INTEGER REFERENCES workspace(id),
+    template        TEXT NOT NULL,
+    snapshot        TEXT,
+    created_at      INTEGER NOT NULL,
+    started_at      INTEGER,
+    ends_at         INTEGER,
+    on_timeout      INTEGER NOT NULL,
+    auto_resume     INTEGER NOT NULL,
+    generation      INTEGER NOT NULL,
+    slot            INTEGER,
+    session         TEXT,
+    idempotency_key TEXT,
+    spec            TEXT NOT NULL,
+    deleted_at      INTEGER
+) STRICT;
+CREATE INDEX sandbox_by_time ON sandbox(created_at, id) WHERE deleted_at IS NULL;
+CREATE INDEX sandbox_by_workspace ON sandbox(workspace) WHERE workspace IS NOT NULL;
+CREATE INDEX sandbox_deleted ON sandbox(deleted_at) WHERE deleted_at IS NOT NULL;
+CREATE UNIQUE INDEX sandbox_by_slot ON sandbox(slot) WHERE slot IS NOT NULL;
+CREATE UNIQUE INDEX sandbox_by_session ON sandbox(session) WHERE session IS NOT NULL AND deleted_at IS NULL;
+CREATE INDEX sandbox_of_session ON sandbox(session) WHERE session IS NOT NULL;
+CREATE UNIQUE INDEX sandbox_by_key ON sandbox(idempotency_key) WHERE idempotency_key IS NOT NULL;
+
+CREATE TABLE template (
+    name       TEXT PRIMARY KEY,
+    snapshot   TEXT NOT NULL REFERENCES snapshot(id) ON DELETE CASCADE,
+    updated_at INTEGER NOT NULL,
+    recipe     TEXT
+) STRICT, WITHOUT ROWID;
+CREATE INDEX template_by_snapshot ON template(snapshot);
+CREATE INDEX template_by_recipe ON template(recipe, updated_at) WHERE recipe IS NOT NULL;
+
+ALTER TABLE base ADD COLUMN public INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE layer ADD COLUMN sandboxed INTEGER NOT NULL DEFAULT 0;
 ";
 
 /// Brings an open catalog from `from` to [`FORMAT`] in one transaction.

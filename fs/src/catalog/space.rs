@@ -162,6 +162,16 @@ impl Catalog {
     pub(crate) fn is_frozen(&self, layer: LayerId) -> Result<bool, CatalogError> {
         Queries(&self.reader()).is_frozen(layer)
     }
+
+    /// Whether a sandbox could write to a layer, or it holds what comes from one that could.
+    pub(crate) fn is_sandboxed(&self, layer: LayerId) -> Result<bool, CatalogError> {
+        let during = "looking a layer up";
+        let sql = "SELECT sandboxed FROM layer WHERE id = ?1";
+        let found = self.collect(during, sql, [int(layer.0)], |row| {
+            row.get::<_, bool>(0).map_err(CatalogError::during(during))
+        })?;
+        Ok(found.into_iter().any(|sandboxed| sandboxed))
+    }
 }
 
 impl Queries<'_> {

@@ -86,6 +86,8 @@ pub enum Table {
     Object,
     /// What inodes stand for on the host.
     Host,
+    /// Sandboxes.
+    Sandbox,
 }
 
 impl std::fmt::Display for Table {
@@ -98,6 +100,7 @@ impl std::fmt::Display for Table {
             Self::Xattr => "xattr",
             Self::Object => "object",
             Self::Host => "host",
+            Self::Sandbox => "sandbox",
         })
     }
 }

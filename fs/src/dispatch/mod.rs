@@ -1,7 +1,7 @@
 //! The one door into the engine: typed file-system operations, with no transport's types in them.
 //!
-//! Adapters (the `fuser` session here; a virtio-fs queue or io_uring ring later) translate their
-//! wire format into these calls. The contract they keep:
+//! Adapters ([`fuser`] for mounts of this machine, [`wire`] for a guest's virtio-fs; an io_uring ring
+//! later) translate their wire format into these calls. The contract they keep:
 //!
 //! * Every call that returns an [`Entry`] hands out one *lookup reference* on that inode. The
 //!   adapter returns references with [`Dispatch::forget`], or all at once with
@@ -16,9 +16,12 @@
 //! * No call may be made from inside a [`KernelCache`] method's caller while it serves requests:
 //!   invalidation and write-back wait for requests to be answered.
 
+mod attempt;
+mod convert;
 mod errno;
 pub mod fuser;
 mod op;
+pub mod wire;
 mod writers;
 
 pub use errno::Errno;

@@ -174,6 +174,15 @@ impl View {
         self.epoch().layer()
     }
 
+    /// Whether a sandbox could write to what it shows now: set-id bits and device nodes in it are not to
+    /// be honoured then.
+    ///
+    /// # Errors
+    /// When the catalog cannot be read.
+    pub fn is_sandboxed(&self) -> Result<bool, crate::CatalogError> {
+        self.core.catalog.is_sandboxed(self.layer())
+    }
+
     fn epoch(&self) -> Arc<Epoch> {
         self.epoch.read().clone()
     }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use super::missing::{misplaced, missing_files};
 use crate::base::host_inode;
 use crate::change::{ContentKind, InodeRow, Name, Row};
-use crate::check::{Damage, Problem};
+use crate::check::{Damage, Problem, Table};
 use crate::contents::{BLOCK, FAN_OUT, WHOLE};
 use crate::id::{Ino, LayerId, ObjectId};
 
@@ -190,9 +190,19 @@ impl Planner<'_> {
                 None => self.left(n, "its name cannot be told"),
             },
             Problem::NumberAhead { what, number, .. } => self.number_ahead(n, what, number),
-            Problem::Dangling { ref table, .. } if table == "label" || table == "mount" => {
+            Problem::Dangling { ref table, .. } if table == "sandbox" => {
+                let words = "it has no workspace any more";
+                self.rows(n, words, vec![Row::DropDangling]);
+            }
+            Problem::Dangling { ref table, .. }
+                if matches!(&table[..], "label" | "mount" | "retention" | "template") =>
+            {
                 self.rows(n, "the row is removed", vec![Row::DropDangling]);
             }
+            Problem::Value {
+                table: Table::Sandbox,
+                ..
+            } => self.rows(n, "the row is removed", vec![Row::DropDangling]),
             Problem::ChecksumMissing { object }
             | Problem::ChecksumStray { object }
             | Problem::ChecksumDamaged { object } => {

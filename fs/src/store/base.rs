@@ -102,6 +102,30 @@ impl Store {
         dirs: &[BaseDir],
         exclude: &str,
     ) -> Result<WorkspaceInfo, BaseError> {
+        self.create_on_host(name, dirs, exclude, false)
+    }
+
+    /// As [`Store::create_workspace_from`], but what not everybody on the host may read is not there, and
+    /// neither are pipes, sockets and devices.
+    ///
+    /// # Errors
+    /// [`BaseError`]; nothing was made then.
+    pub fn create_public_workspace_from(
+        &self,
+        name: &WorkspaceName,
+        dirs: &[BaseDir],
+        exclude: &str,
+    ) -> Result<WorkspaceInfo, BaseError> {
+        self.create_on_host(name, dirs, exclude, true)
+    }
+
+    fn create_on_host(
+        &self,
+        name: &WorkspaceName,
+        dirs: &[BaseDir],
+        exclude: &str,
+        public: bool,
+    ) -> Result<WorkspaceInfo, BaseError> {
         self.check_free(name)?;
         let places = places(dirs)?;
         let mut named = Vec::new();
@@ -125,6 +149,7 @@ impl Store {
             layer,
             boot: core.bases.boot().to_owned(),
             exclude: exclude.to_owned(),
+            public,
         });
         self.place_all(layer, named, &mut change)?;
         change.push(Row::AddWorkspace {
@@ -140,8 +165,13 @@ impl Store {
         core.layers
             .add(live, Some(layer))
             .map_err(WorkspaceError::from)?;
-        core.bases
-            .add(layer, core.bases.boot(), exclude, BaseState::InPlace)?;
+        core.bases.add(
+            layer,
+            core.bases.boot(),
+            exclude,
+            public,
+            BaseState::InPlace,
+        )?;
         if let Err(error) = self.apply_new(&change, name) {
             core.bases.forget(layer);
             return Err(error.into());

@@ -210,6 +210,11 @@ impl Builder<'_> {
         self.flush_if_full()
     }
 
+    /// What was added comes from where set-id bits and device nodes were not honoured.
+    pub(super) fn distrust(&mut self) {
+        self.change.push(Row::MarkSandboxed { id: self.layer });
+    }
+
     /// Makes the workspace appear.
     ///
     /// # Errors

@@ -1,4 +1,5 @@
-//! Places in a list of snapshots, which stay where they are whatever is added or removed around them.
+//! Places in lists of snapshots and of sandboxes, which stay where they are whatever is added or removed
+//! around them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,6 +8,7 @@ use serde::{Serialize, Serializer};
 use thiserror::Error;
 
 use crate::id::LayerId;
+use crate::sandbox::SandboxRecord;
 
 /// A place in a list of snapshots: right behind one of them, which may have been deleted since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,10 +21,21 @@ pub struct SnapshotCursor {
 
 /// Why a text is no place in a list.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("'{text}' is no place in a list of snapshots")]
+#[error("'{text}' is no place in a list of {of}")]
 pub struct CursorError {
     /// The text.
     pub text: String,
+    /// What is listed, in plural.
+    pub of: &'static str,
+}
+
+/// A place in a list of sandboxes: right behind one of them, which may have been deleted since.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SandboxCursor {
+    /// When that one was made, in nanoseconds since the epoch.
+    pub(crate) at: i64,
+    /// Its id, which tells those of one instant apart.
+    pub(crate) id: String,
 }
 
 impl fmt::Display for SnapshotCursor {
@@ -50,6 +63,49 @@ impl FromStr for SnapshotCursor {
         };
         parsed().ok_or_else(|| CursorError {
             text: text.to_owned(),
+            of: "snapshots",
+        })
+    }
+}
+
+impl SandboxCursor {
+    /// The place right behind a sandbox.
+    #[must_use]
+    pub fn behind(sandbox: &SandboxRecord) -> Self {
+        Self {
+            at: sandbox.created_at,
+            id: sandbox.id.clone(),
+        }
+    }
+}
+
+impl fmt::Display for SandboxCursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}.{}", self.at, self.id)
+    }
+}
+
+impl Serialize for SandboxCursor {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl FromStr for SandboxCursor {
+    type Err = CursorError;
+
+    fn from_str(text: &str) -> Result<Self, CursorError> {
+        let parsed = || {
+            let (at, id) = text.split_once('.')?;
+            let at = i64::from_str_radix(at, 16).ok()?;
+            (!id.is_empty()).then(|| Self {
+                at,
+                id: id.to_owned(),
+            })
+        };
+        parsed().ok_or_else(|| CursorError {
+            text: text.to_owned(),
+            of: "sandboxes",
         })
     }
 }
@@ -67,6 +123,14 @@ mod tests {
         assert_eq!(cursor.to_string().parse(), Ok(cursor));
         for wrong in ["", "1", "1.", ".1", "x.1", "1.2.3", "1.-2"] {
             assert!(wrong.parse::<SnapshotCursor>().is_err(), "{wrong}");
+        }
+        let cursor = SandboxCursor {
+            at: 1_764_489_286_696_852_001,
+            id: "a.b-c".to_owned(),
+        };
+        assert_eq!(cursor.to_string().parse(), Ok(cursor));
+        for wrong in ["", "1", "1.", ".a", "x.a"] {
+            assert!(wrong.parse::<SandboxCursor>().is_err(), "{wrong}");
         }
     }
 }

@@ -13,7 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use rustix::fs::{AtFlags, Dir, Mode, OFlags, Stat, openat, readlinkat, statat};
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, Stat, StatVfsMountFlags, openat, readlinkat, statat};
 use thiserror::Error;
 
 use super::builder::{BuildError, Builder, NewContents, NewFile, Xattr};
@@ -120,6 +120,8 @@ impl Store {
             dir: real,
             store: self.dir().to_owned(),
             own,
+            devices: HashSet::new(),
+            distrusted: false,
         };
         // Asked once more: after this the workspace is there, whoever wants it.
         let done = import
@@ -127,6 +129,9 @@ impl Store {
             .and_then(|()| import.go_on());
         match done {
             Ok(()) => {
+                if import.distrusted {
+                    builder.distrust();
+                }
                 let info = builder.finish()?;
                 import.report.elapsed_us =
                     u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
@@ -141,6 +146,9 @@ impl Store {
         }
     }
 }
+
+/// What statfs(2) says of a FUSE file system. Source: include/uapi/linux/magic.h.
+const FUSE_SUPER_MAGIC: i64 = 0x6573_5546;
 
 /// A directory being read: the names in it still to do.
 struct Frame {
@@ -161,6 +169,10 @@ struct Import<'a> {
     /// The store, and the device and inode of its directories: a mount can show them at any place.
     store: PathBuf,
     own: HashSet<(u64, u64)>,
+    /// The file systems that were walked over.
+    devices: HashSet<u64>,
+    /// Whether one of them is a mount of Floe's of what a sandbox could write to, or may be.
+    distrusted: bool,
 }
 
 impl Import<'_> {
@@ -168,6 +180,7 @@ impl Import<'_> {
     fn tree(&mut self, builder: &mut Builder<'_>, root: OwnedFd) -> Result<(), ImportError> {
         let stat = rustix::fs::fstat(&root).map_err(self.entry("stat"))?;
         self.not_of_the_store((stat.st_dev, stat.st_ino))?;
+        self.note_device(&root, stat.st_dev)?;
         let file = self.new_file(&stat, FileKind::Directory, root.as_fd(), None)?;
         builder.root(&file).map_err(self.build())?;
         self.report.directories += 1;
@@ -192,6 +205,19 @@ impl Import<'_> {
             }
             self.go_on()?;
         }
+        Ok(())
+    }
+
+    /// Notes where a directory is. What a mount of this kind shows may have been made by whoever is root
+    /// in a sandbox, or by any other user who mounted it.
+    fn note_device(&mut self, dir: &OwnedFd, device: u64) -> Result<(), ImportError> {
+        if self.distrusted || !self.devices.insert(device) {
+            return Ok(());
+        }
+        let kind = rustix::fs::fstatfs(dir).map_err(self.entry("look at the file system of"))?;
+        let options = rustix::fs::fstatvfs(dir).map_err(self.entry("look at the mount of"))?;
+        let nosuid = options.f_flag.contains(StatVfsMountFlags::NOSUID);
+        self.distrusted = kind.f_type == FUSE_SUPER_MAGIC && nosuid;
         Ok(())
     }
 
@@ -245,6 +271,7 @@ impl Import<'_> {
             FileKind::Directory => {
                 let flags = flags | OFlags::DIRECTORY;
                 let fd = openat(at, name, flags, Mode::empty()).map_err(self.entry("open"))?;
+                self.note_device(&fd, stat.st_dev)?;
                 let file = self.new_file(&stat, kind, fd.as_fd(), None)?;
                 let added = builder.add(parent, name, &file, NewContents::Hole(0));
                 let (ino, _) = added.map_err(self.build())?;

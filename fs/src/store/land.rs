@@ -372,6 +372,9 @@ impl Landing<'_> {
         let theirs = self.lineage(self.onto.layer)?;
         let mut landed = rows(core, pinned.queries(), theirs, plan, at)?;
         let (layer, at) = (landed.layer, at.nanoseconds());
+        if core.catalog.is_sandboxed(self.source.layer)? {
+            landed.change.push(Row::MarkSandboxed { id: layer });
+        }
         let message = plan.said();
         let mut event = |workspace: WorkspaceId, other, kind, snapshot: Option<&SnapshotId>| {
             landed.change.push(Row::AddEvent(Box::new(EventRow {

@@ -26,8 +26,10 @@ mod recover;
 mod rescue;
 mod retention;
 mod rollback;
+mod sandboxes;
 mod settings;
 mod snapshots;
+mod templates;
 mod trust;
 mod types;
 mod usage;
@@ -40,7 +42,7 @@ use std::sync::Arc;
 pub use adopt::AdoptError;
 pub use base::{BaseDir, BaseError};
 pub use builder::{BuildError, Builder, NewContents, NewFile, Xattr};
-pub use cursor::{CursorError, SnapshotCursor};
+pub use cursor::{CursorError, SandboxCursor, SnapshotCursor};
 pub(crate) use delete::drop_snapshots;
 pub use delete::{DeleteError, DeleteSelection};
 pub use edit::{Edit, EditError, SnapshotEdit};
@@ -51,8 +53,10 @@ pub use open::OpenError;
 pub use rescue::{ObjectFile, ObjectFiles, RescueError};
 pub use retention::{RetentionError, RetentionReport, RetentionSetting, RetiredSnapshot};
 pub use rollback::RollbackError;
+pub use sandboxes::{SandboxError, SandboxFilter};
 pub use settings::{SETTINGS, Setting, SettingError, SettingInfo};
 pub use snapshots::{FindError, SnapshotError};
+pub use templates::{TemplateError, TemplateRecord};
 pub use types::{
     AdoptProgress, AdoptReport, BaseInfo, BaseState, DeletedSnapshot, DeletedSnapshots, Fidelity,
     ForkSource, ImportProgress, ImportReport, MountRecord, MountTarget, RollbackReport,

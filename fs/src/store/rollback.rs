@@ -83,6 +83,18 @@ impl Store {
         })
     }
 
+    /// The snapshot that a rollback would go back to.
+    ///
+    /// # Errors
+    /// [`FindError`].
+    pub fn rollback_target(
+        &self,
+        workspace: &str,
+        reference: &str,
+    ) -> Result<super::SnapshotInfo, FindError> {
+        self.find_in(workspace, reference)
+    }
+
     /// A snapshot by reference, where a bare name means the workspace's own first, and never one of
     /// a workspace that was deleted: it may have had the same name, and nobody thinks of it.
     fn find_in(&self, workspace: &str, reference: &str) -> Result<super::SnapshotInfo, FindError> {

@@ -159,6 +159,8 @@ impl Store {
                 source,
             })?;
         let spec = new_spec(record, options, automatic, started)?;
+        // What is known of the workspace may be from before a sandbox got it.
+        let sandboxed = record.sandboxed || self.core.catalog.is_sandboxed(record.layer)?;
         let failed = |source: FreezeError| match (&source, &spec.name) {
             (FreezeError::Catalog(error), Some(name)) if error.is_conflict() => {
                 SnapshotError::NameTaken {
@@ -180,6 +182,7 @@ impl Store {
         control.known = Some(WorkspaceRecord {
             layer: frozen.live,
             parent: Some(spec.id.clone()),
+            sandboxed,
             ..record.clone()
         });
         Ok(SnapshotInfo {
@@ -201,6 +204,7 @@ impl Store {
             automatic: spec.automatic.map(str::to_owned),
             expires_at: spec.expires_at.map(rfc3339),
             protected: spec.protected,
+            sandboxed,
             layer: frozen.layer,
         })
     }
@@ -234,6 +238,8 @@ impl Store {
     pub fn snapshots(&self, filter: &SnapshotFilter) -> Result<Vec<SnapshotInfo>, SnapshotError> {
         let mut query = SnapshotQuery {
             name: filter.name.as_deref(),
+            of_sandboxes: filter.of_sandboxes,
+            template: filter.template.as_deref(),
             labels: Some(&filter.labels),
             protected: filter.protected,
             automatic: filter.automatic,
@@ -247,10 +253,17 @@ impl Store {
         if let Some(workspace) = &filter.workspace {
             query = self.of_workspace(workspace, query)?;
         }
+        // Of nothing, or of two workspaces at once, there are none.
+        let mut any = true;
+        if let Some(sandbox) = &filter.sandbox {
+            let of = self.core.catalog.workspace_of_sandbox(sandbox)?;
+            any = of.is_some() && (query.workspace.is_none() || query.workspace == of);
+            query.workspace = of;
+        }
         let elapsed = self.core.elapsed.all();
         let found = match filter.fidelity {
-            None | Some(Fidelity::Filesystem) => self.core.catalog.snapshots(&query)?,
-            Some(Fidelity::FilesystemMemory) => Vec::new(),
+            None | Some(Fidelity::Filesystem) if any => self.core.catalog.snapshots(&query)?,
+            _ => Vec::new(),
         };
         if found.is_empty()
             && let Some(workspace) = &filter.workspace

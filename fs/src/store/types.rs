@@ -71,6 +71,9 @@ pub struct WorkspaceInfo {
     /// The snapshot that its present state was made from: the last one taken of it, or what it was
     /// rolled back to or forked from since.
     pub parent: Option<SnapshotId>,
+    /// Whether a sandbox could write to it, or to what it was made from or had landed on it: set-id
+    /// bits and device nodes in it are not to be honoured.
+    pub sandboxed: bool,
     /// The directories of the host that it was made from.
     #[serde(skip)]
     pub base: Option<BaseInfo>,
@@ -137,6 +140,8 @@ pub struct SnapshotInfo {
     pub expires_at: Option<String>,
     /// Whether nothing deletes it until that is taken back.
     pub protected: bool,
+    /// As [`WorkspaceInfo::sandboxed`].
+    pub sandboxed: bool,
     /// Its frozen layer.
     pub layer: LayerId,
 }
@@ -165,6 +170,12 @@ pub struct SnapshotFilter {
     pub workspace: Option<String>,
     /// With this name.
     pub name: Option<String>,
+    /// Of workspaces only that a sandbox has, or had before it was deleted.
+    pub of_sandboxes: bool,
+    /// Of this sandbox, by its id, deleted or not. Of one that there never was there are none.
+    pub sandbox: Option<String>,
+    /// With the name of this template, as [`crate::id::TemplateName::as_str`].
+    pub template: Option<String>,
     /// With all of these labels.
     pub labels: BTreeMap<String, String>,
     /// Protected, or not.
@@ -323,6 +334,7 @@ impl WorkspaceInfo {
             created_at: rfc3339(record.created_at),
             forked_from: record.forked_from,
             parent: record.parent,
+            sandboxed: record.sandboxed,
             base,
         }
     }
@@ -349,6 +361,7 @@ impl From<SnapshotRecord> for SnapshotInfo {
             automatic: record.automatic,
             expires_at: record.expires_at.map(rfc3339),
             protected: record.protected,
+            sandboxed: record.sandboxed,
             layer: record.layer,
         }
     }

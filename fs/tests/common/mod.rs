@@ -10,7 +10,7 @@ use std::sync::Arc;
 use floe_fs::attr::FileKind;
 use floe_fs::dispatch::{Caller, Dispatch, NewNode, Write};
 use floe_fs::id::{Ino, WorkspaceName};
-use floe_fs::{Store, View};
+use floe_fs::{OnTimeout, SandboxKind, SandboxRecord, SandboxState, Store, View};
 
 pub const ROOT_USER: Caller = Caller { uid: 0, gid: 0 };
 
@@ -21,6 +21,30 @@ pub fn name(text: &str) -> WorkspaceName {
 pub fn new_store(dir: &Path) -> Arc<Store> {
     Store::init(dir).unwrap();
     Store::open(dir).unwrap()
+}
+
+/// The row of a sandbox that has nothing yet.
+pub fn sandbox(id: &str, created_at: i64) -> SandboxRecord {
+    SandboxRecord {
+        id: id.to_owned(),
+        kind: SandboxKind::Process,
+        state: SandboxState::Creating,
+        reason: None,
+        workspace: None,
+        template: "base".to_owned(),
+        snapshot: None,
+        created_at,
+        started_at: None,
+        ends_at: None,
+        on_timeout: OnTimeout::Kill,
+        auto_resume: false,
+        generation: 0,
+        slot: None,
+        session: None,
+        idempotency_key: None,
+        spec: "{}".to_owned(),
+        deleted_at: None,
+    }
 }
 
 /// A node to make; a symbolic link leads to `to`.

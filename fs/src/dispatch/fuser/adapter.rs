@@ -6,18 +6,25 @@
 
 mod requests;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::borrow::Cow;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fuser::{Errno, FopenFlags, Generation, INodeNo, ReplyEmpty, ReplyEntry, ReplyXattr, Version};
+use fuser::{
+    Errno, FileAttr, FopenFlags, Generation, INodeNo, ReplyEmpty, ReplyEntry, ReplyXattr, Request,
+    Version,
+};
 use parking_lot::RwLockReadGuard;
 
 use super::cache::FuseCache;
 use super::convert::{self, TTL};
+use super::shift::IdShift;
 use super::syncing;
-use crate::dispatch::{self, Dispatch, Entry, OpError, OpenMode};
-use crate::fault;
+use crate::attr::Attr;
+use crate::dispatch::attempt::Failed;
+use crate::dispatch::{self, Caller, Dispatch, Entry, NewNode, OpError, OpenMode};
 use crate::id::Ino;
 
 /// Protocol version in which the kernel learned to drop all names at once (Linux 6.16).
@@ -27,15 +34,21 @@ const VERSION_INC_EPOCH: Version = Version(7, 44);
 pub(super) struct Adapter {
     dispatch: Arc<dyn Dispatch>,
     cache: Arc<FuseCache>,
+    shift: Option<IdShift>,
     /// How long the kernel may believe names: zero where it cannot be told to drop them.
     name_ttl: Duration,
 }
 
 impl Adapter {
-    pub(super) fn new(dispatch: Arc<dyn Dispatch>, cache: Arc<FuseCache>) -> Self {
+    pub(super) fn new(
+        dispatch: Arc<dyn Dispatch>,
+        cache: Arc<FuseCache>,
+        shift: Option<IdShift>,
+    ) -> Self {
         Self {
             dispatch,
             cache,
+            shift,
             name_ttl: TTL,
         }
     }
@@ -70,6 +83,50 @@ impl Adapter {
         });
     }
 
+    /// Who asks, by ids as they are in the store.
+    fn caller(&self, request: &Request) -> Caller {
+        let acting = |id| self.shift.map_or(id, |shift| shift.acting(id));
+        Caller {
+            uid: acting(request.uid()),
+            gid: acting(request.gid()),
+        }
+    }
+
+    /// Attributes, with ids as they are on the host.
+    fn attr(&self, ino: Ino, attr: &Attr) -> FileAttr {
+        let mut shown = convert::attr(ino, attr);
+        if let Some(shift) = self.shift {
+            shown.uid = shift.owner(shown.uid);
+            shown.gid = shift.owner(shown.gid);
+        }
+        shown
+    }
+
+    /// An owner or group to be, by its id in the store; `None` if nobody has it there.
+    fn given_to(&self, id: Option<u32>) -> Option<Option<u32>> {
+        match (self.shift, id) {
+            (Some(shift), Some(id)) => shift.given_to(id).map(Some),
+            _ => Some(id),
+        }
+    }
+
+    /// The value of an extended attribute, with ids as they are in the store; `None` if it names one that
+    /// nobody has there.
+    fn value_in<'v>(&self, name: &[u8], value: &'v [u8]) -> Option<Cow<'v, [u8]>> {
+        match self.shift {
+            Some(shift) => shift.xattr_in(name, value),
+            None => Some(value.into()),
+        }
+    }
+
+    /// The value of an extended attribute, with ids as they are on the host.
+    fn value_out(&self, name: &[u8], value: Vec<u8>) -> Vec<u8> {
+        match self.shift {
+            Some(shift) => shift.xattr_out(name, value),
+            None => value,
+        }
+    }
+
     fn generation(&self, ino: Ino) -> Generation {
         Generation(self.dispatch.generation(ino).into())
     }
@@ -82,9 +139,24 @@ impl Adapter {
     }
 
     fn entry(&self, entry: &Entry, reply: ReplyEntry) {
-        let attr = convert::attr(entry.ino, &entry.attr);
+        let attr = self.attr(entry.ino, &entry.attr);
         let generation = self.generation(entry.ino);
         reply.entry_with_ttls(&TTL, &self.name_ttl, &attr, generation);
+    }
+
+    fn make(
+        &self,
+        operation: &'static str,
+        request: &Request,
+        (parent, name): (INodeNo, &OsStr),
+        node: NewNode<'_>,
+        reply: ReplyEntry,
+    ) {
+        let caller = self.caller(request);
+        let made = self.run(operation, parent, |fs| {
+            fs.make(caller, convert::ino(parent), name.as_bytes(), node)
+        });
+        self.made(made, reply);
     }
 
     fn made(&self, answer: Answer<'_, Entry>, reply: ReplyEntry) {
@@ -101,7 +173,7 @@ struct Answer<'a, T> {
     _serving: RwLockReadGuard<'a, ()>,
 }
 
-/// Errors become errnos here; a panic is answered EIO and the session lives on.
+/// Has the engine do something.
 fn attempt<T>(
     dispatch: &Arc<dyn Dispatch>,
     cache: &Arc<FuseCache>,
@@ -109,33 +181,15 @@ fn attempt<T>(
     node: INodeNo,
     act: impl FnOnce(&dyn Dispatch) -> Result<T, OpError>,
 ) -> Result<T, Errno> {
-    let _serving = fault::Serving::begin(operation);
-    crate::hash::serving();
-    let act = || {
-        fault::point("begin");
-        act(&**dispatch)
-    };
-    match catch_unwind(AssertUnwindSafe(act)) {
-        Ok(Ok(value)) => Ok(value),
-        Ok(Err(error)) => {
-            let dispatch::Errno(code) = (&error).into();
-            if matches!(error, OpError::Catalog(_) | OpError::Contents(_)) {
-                let error: &dyn std::error::Error = &error;
-                tracing::error!(error, operation, ino = node.0, code, "operation failed");
-            }
-            Err(Errno::from_i32(code))
+    let done = dispatch::attempt::attempt(&**dispatch, operation, convert::ino(node), act);
+    done.map_err(|failed| {
+        // What the kernel believes may not be so any more.
+        if failed == Failed::Panicked && cache.begin_distrust() {
+            let (dispatch, cache) = (dispatch.clone(), cache.clone());
+            syncing::later(move || cache.distrust(|| dispatch.known()));
         }
-        Err(_panic) => {
-            tracing::error!(operation, ino = node.0, "panic while serving a request");
-            // The operation may have happened, to more inodes than this one, and the kernel believes
-            // what it was told before.
-            if cache.begin_distrust() {
-                let (dispatch, cache) = (dispatch.clone(), cache.clone());
-                syncing::later(move || cache.distrust(|| dispatch.known()));
-            }
-            Err(Errno::EIO)
-        }
-    }
+        Errno::from_i32(dispatch::Errno::from(failed).0)
+    })
 }
 
 fn empty(answer: Answer<'_, ()>, reply: ReplyEmpty) {
@@ -175,7 +229,7 @@ mod tests {
         store
             .create_workspace(&WorkspaceName::parse("w").unwrap())
             .unwrap();
-        let adapter = Adapter::new(store.open_live("w").unwrap(), FuseCache::new());
+        let adapter = Adapter::new(store.open_live("w").unwrap(), FuseCache::new(), None);
         let root = INodeNo(Ino::ROOT.0);
         let panicked = adapter.run::<()>("test", root, |_| panic!("expected by this test"));
         assert_eq!(panicked.result, Err(Errno::EIO));

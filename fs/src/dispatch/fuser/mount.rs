@@ -7,13 +7,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fuser::{Config, MountOption, Session, SessionACL};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, openat, statx};
-use rustix::mount::{MoveMountFlags, OpenTreeFlags, UnmountFlags, move_mount, open_tree, unmount};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatVfsMountFlags, StatxFlags, openat, statx};
+use rustix::mount::{
+    MountFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount_remount, move_mount, open_tree,
+    unmount,
+};
 
 use super::adapter::Adapter;
 use super::cache::FuseCache;
 use super::ending::{Callback, Ending};
 use super::error::MountError;
+use super::shift::IdShift;
 use super::stale;
 use super::superblock::{open_device, superblock};
 use super::table::{self, FoundMount, fusermount_unmount};
@@ -32,8 +36,12 @@ pub struct MountOptions {
     pub source: String,
     /// Serve users other than the daemon's own.
     pub allow_other: bool,
-    /// Honour set-id bits and device nodes, as on a local file system.
+    /// Honour set-id bits and device nodes, as on a local file system. Otherwise it is mounted `nosuid` and
+    /// `nodev`, which also goes for the capabilities of files.
     pub trusted: bool,
+    /// Ids on the host are others than in the store: the mount is for a user namespace. `None`: they are
+    /// the same.
+    pub id_shift: Option<IdShift>,
 }
 
 impl MountOptions {
@@ -75,6 +83,16 @@ impl Mount {
         if !dir.is_dir() {
             return Err(failed(rustix::io::Errno::NOTDIR.into()));
         }
+        if options
+            .id_shift
+            .is_some_and(|shift| shift.base > IdShift::BASE_MAX)
+        {
+            return Err(MountError::Mount {
+                dir: dir.clone(),
+                step: "shifting ids",
+                source: rustix::io::Errno::INVAL.into(),
+            });
+        }
         // fuser gives each thread a buffer of 16 MiB and fills it with zeros.
         sys::map_large_allocations();
         if rustix::process::geteuid().is_root() {
@@ -104,7 +122,7 @@ impl Mount {
         let learned = cache.learn_device(&superblock);
         learned.map_err(failed("looking at the file system"))?;
         made(cache.device());
-        let adapter = Adapter::new(dispatch.clone(), cache.clone());
+        let adapter = Adapter::new(dispatch.clone(), cache.clone(), options.id_shift);
         let config = config(options);
         // The kernel sends its first request when the superblock is made; it waits in the device.
         let session = Session::from_fd(adapter, OwnedFd::from(device), config.acl, config)
@@ -147,7 +165,7 @@ impl Mount {
         };
         drop(open_device()?);
         let cache = FuseCache::new();
-        let adapter = Adapter::new(dispatch.clone(), cache.clone());
+        let adapter = Adapter::new(dispatch.clone(), cache.clone(), options.id_shift);
         let mut config = config(options);
         config.mount_options = vec![
             MountOption::FSName(options.source.clone()),
@@ -303,6 +321,35 @@ impl Mount {
     /// When the kernel's table cannot be read.
     pub fn mounted_inside(&self) -> io::Result<Vec<PathBuf>> {
         Ok(table::inside(&table::every_mount()?, self.cache.device()))
+    }
+
+    /// Honours set-id bits, device nodes and capabilities of files no longer, at any place where it is
+    /// mounted. Mount namespaces of others are out of reach.
+    ///
+    /// # Errors
+    /// When one of its mounts cannot be changed, or is covered by something else; others may be changed
+    /// then.
+    pub fn distrust(&self) -> Result<(), MountError> {
+        for FoundMount { dir, .. } in self.mounts() {
+            let failed = |source| MountError::Mount {
+                dir: dir.clone(),
+                step: "turning set-id bits and devices off",
+                source,
+            };
+            if !self.owns(CWD, &dir).map_err(failed)? {
+                return Err(MountError::covered(&dir));
+            }
+            // All that is not said again is turned off.
+            let kept = rustix::fs::statvfs(&dir).map_err(|errno| failed(errno.into()))?;
+            let mut flags =
+                MountFlags::BIND | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOATIME;
+            let read_only = kept.f_flag.contains(StatVfsMountFlags::RDONLY);
+            flags.set(MountFlags::RDONLY, read_only);
+            let no_exec = kept.f_flag.contains(StatVfsMountFlags::NOEXEC);
+            flags.set(MountFlags::NOEXEC, no_exec);
+            mount_remount(&dir, flags, "").map_err(|errno| failed(errno.into()))?;
+        }
+        Ok(())
     }
 
     /// Removes one mount. `lazy` takes it away even while it is in use; its users keep it until

@@ -64,6 +64,17 @@ impl Meta {
         }
     }
 
+    /// The same without set-id bits and capabilities. The set-group-id bit of a directory gives nobody
+    /// anything.
+    pub(super) fn without_privileges(mut self, kind: FileKind) -> Self {
+        if kind != FileKind::Directory {
+            self.perm &= 0o1777;
+        }
+        self.xattrs
+            .retain(|(name, _)| name.0 != b"security.capability");
+        self
+    }
+
     /// The metadata of a thing now; links are not followed.
     ///
     /// # Errors

@@ -63,7 +63,7 @@ impl Filesystem for Adapter {
         let ino = convert::ino(node);
         let answer = self.run("getattr", node, |fs| fs.getattr(ino));
         match answer.result {
-            Ok(attr) => reply.attr(&TTL, &convert::attr(ino, &attr)),
+            Ok(attr) => reply.attr(&TTL, &self.attr(ino, &attr)),
             Err(errno) => reply.error(errno),
         }
     }
@@ -87,6 +87,9 @@ impl Filesystem for Adapter {
         reply: ReplyAttr,
     ) {
         let ino = convert::ino(node);
+        let (Some(uid), Some(gid)) = (self.given_to(uid), self.given_to(gid)) else {
+            return reply.error(Errno::EINVAL);
+        };
         let set = SetAttr {
             perm: mode.map(convert::mode_bits),
             uid,
@@ -97,10 +100,10 @@ impl Filesystem for Adapter {
             ctime: ctime.map(convert::timestamp),
         };
         let answer = self.run("setattr", node, |fs| {
-            fs.setattr(convert::caller(request), ino, set)
+            fs.setattr(self.caller(request), ino, set)
         });
         match answer.result {
-            Ok(attr) => reply.attr(&TTL, &convert::attr(ino, &attr)),
+            Ok(attr) => reply.attr(&TTL, &self.attr(ino, &attr)),
             Err(errno) => reply.error(errno),
         }
     }
@@ -124,15 +127,7 @@ impl Filesystem for Adapter {
         reply: ReplyEntry,
     ) {
         let node = convert::device_node(mode, umask, rdev);
-        let made = self.run("mknod", parent, |fs| {
-            fs.make(
-                convert::caller(request),
-                convert::ino(parent),
-                name.as_bytes(),
-                node,
-            )
-        });
-        self.made(made, reply);
+        self.make("mknod", request, (parent, name), node, reply);
     }
 
     fn mkdir(
@@ -145,15 +140,7 @@ impl Filesystem for Adapter {
         reply: ReplyEntry,
     ) {
         let node = convert::node(FileKind::Directory, mode, umask);
-        let made = self.run("mkdir", parent, |fs| {
-            fs.make(
-                convert::caller(request),
-                convert::ino(parent),
-                name.as_bytes(),
-                node,
-            )
-        });
-        self.made(made, reply);
+        self.make("mkdir", request, (parent, name), node, reply);
     }
 
     fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -180,15 +167,7 @@ impl Filesystem for Adapter {
     ) {
         let mut node = convert::node(FileKind::Symlink, 0o777, 0);
         node.target = target.as_os_str().as_bytes();
-        let made = self.run("symlink", parent, |fs| {
-            fs.make(
-                convert::caller(request),
-                convert::ino(parent),
-                name.as_bytes(),
-                node,
-            )
-        });
-        self.made(made, reply);
+        self.make("symlink", request, (parent, name), node, reply);
     }
 
     fn rename(
@@ -201,7 +180,7 @@ impl Filesystem for Adapter {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let Some(flags) = convert::rename_flags(flags) else {
+        let Some(flags) = convert::rename_flags(flags.bits()) else {
             return reply.error(Errno::EINVAL);
         };
         let (from, to) = (convert::ino(parent), convert::ino(new_parent));
@@ -226,7 +205,7 @@ impl Filesystem for Adapter {
     }
 
     fn open(&self, _request: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let (ino, mode) = (convert::ino(node), convert::open_mode(flags));
+        let (ino, mode) = (convert::ino(node), convert::open_mode(flags.0));
         let answer = self.run("open", node, |fs| fs.open(ino, mode));
         match answer.result {
             Ok(()) => reply.opened(FileHandle(0), self.opened(ino, mode)),
@@ -245,10 +224,10 @@ impl Filesystem for Adapter {
         reply: ReplyCreate,
     ) {
         let node = convert::node(FileKind::File, mode, umask);
-        let open = convert::open_mode(OpenFlags(flags));
+        let open = convert::open_mode(flags);
         let created = self.run("create", parent, |fs| {
             fs.create(
-                convert::caller(request),
+                self.caller(request),
                 convert::ino(parent),
                 name.as_bytes(),
                 node,
@@ -257,7 +236,7 @@ impl Filesystem for Adapter {
         });
         match created.result {
             Ok(entry) => {
-                let attr = convert::attr(entry.ino, &entry.attr);
+                let attr = self.attr(entry.ino, &entry.attr);
                 let flags = self.opened(entry.ino, open);
                 // One time to live for both here, and the shorter one is right for both.
                 let (ttl, generation) = (&self.name_ttl, self.generation(entry.ino));
@@ -348,7 +327,7 @@ impl Filesystem for Adapter {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        let (ino, mode) = (convert::ino(node), convert::open_mode(flags));
+        let (ino, mode) = (convert::ino(node), convert::open_mode(flags.0));
         let released = self.run("release", node, |fs| {
             fs.release(ino, mode);
             Ok(())
@@ -404,7 +383,7 @@ impl Filesystem for Adapter {
         let listed = self.run("readdirplus", node, |fs| {
             fs.readdir(convert::ino(node), cookie, true, &mut |entry| {
                 let Some(attr) = entry.attr else { return true };
-                let attr = convert::attr(entry.ino, &attr);
+                let attr = self.attr(entry.ino, &attr);
                 let name = OsStr::from_bytes(entry.name);
                 let (ttl, generation) = (&self.name_ttl, self.generation(entry.ino));
                 !reply.add(attr.ino, entry.cookie, name, ttl, &attr, generation)
@@ -457,9 +436,12 @@ impl Filesystem for Adapter {
         let Some(mode) = convert::xattr_mode(flags) else {
             return reply.error(Errno::EINVAL);
         };
-        let ino = convert::ino(node);
+        let (ino, name) = (convert::ino(node), name.as_bytes());
+        let Some(value) = self.value_in(name, value) else {
+            return reply.error(Errno::EINVAL);
+        };
         let set = self.run("setxattr", node, |fs| {
-            fs.setxattr(convert::caller(request), ino, name.as_bytes(), value, mode)
+            fs.setxattr(self.caller(request), ino, name, &value, mode)
         });
         empty(set, reply);
     }
@@ -473,7 +455,10 @@ impl Filesystem for Adapter {
         reply: ReplyXattr,
     ) {
         let ino = convert::ino(node);
-        let value = self.run("getxattr", node, |fs| fs.getxattr(ino, name.as_bytes()));
+        let value = self.run("getxattr", node, |fs| {
+            let value = fs.getxattr(ino, name.as_bytes())?;
+            Ok(self.value_out(name.as_bytes(), value))
+        });
         xattr(value, size, reply);
     }
 
@@ -487,7 +472,7 @@ impl Filesystem for Adapter {
     fn removexattr(&self, request: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let ino = convert::ino(node);
         let removed = self.run("removexattr", node, |fs| {
-            fs.removexattr(convert::caller(request), ino, name.as_bytes())
+            fs.removexattr(self.caller(request), ino, name.as_bytes())
         });
         empty(removed, reply);
     }
@@ -534,7 +519,7 @@ impl Filesystem for Adapter {
             return reply.error(Errno::EOPNOTSUPP);
         };
         let ino = convert::ino(node);
-        let caller = convert::caller(request);
+        let caller = self.caller(request);
         let changed = self.run("fallocate", node, |fs| {
             fs.fallocate(caller, ino, mode, offset, length)
         });
@@ -584,7 +569,7 @@ impl Filesystem for Adapter {
             return reply.error(Errno::EINVAL);
         }
         let (source, target) = (convert::ino(from), convert::ino(to));
-        let caller = convert::caller(request);
+        let caller = self.caller(request);
         let copied = self.run("copy_file_range", to, |fs| {
             fs.copy_range(caller, (source, from_offset), (target, to_offset), len)
         });

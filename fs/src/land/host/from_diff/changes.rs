@@ -27,6 +27,8 @@ pub(super) struct Changes<'a> {
     known: &'a Known,
     base: LayerId,
     layer: LayerId,
+    /// Whether it comes from where set-id bits and device nodes do not count.
+    is_distrusted: bool,
     roots: Vec<Root>,
     /// Renamed directories, by their new path.
     renamed: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -74,6 +76,7 @@ impl<'a> Changes<'a> {
             known,
             base,
             layer,
+            is_distrusted: core.catalog.is_sandboxed(layer)?,
             roots,
             renamed: BTreeMap::new(),
             named: HashMap::new(),
@@ -225,7 +228,7 @@ impl<'a> Changes<'a> {
         let was = self.expected(&place, old)?;
         // Whoever sets the mode of a directory that goes loses nothing.
         let seen = (!was.is_directory()).then_some(old);
-        let (seen, path) = (self.seen(&was, seen)?, place.path);
+        let (seen, path) = (self.seen(&place, &was, seen)?, place.path);
         self.roots[place.root]
             .changes
             .push(HostChange::Remove { path, was, seen });
@@ -234,7 +237,7 @@ impl<'a> Changes<'a> {
 
     fn put(&mut self, path: &[u8], new: &FileVersion) -> Result<(), HostLandError> {
         let place = self.place(path)?;
-        let meta = self.meta(new)?;
+        let meta = self.lands(new)?;
         let first = self.named.get(&(new.ino, place.root)).cloned();
         let kind = match (new.attr.kind, first) {
             (FileKind::File, Some(to)) => NewKind::Link { to },
@@ -249,6 +252,14 @@ impl<'a> Changes<'a> {
             (FileKind::Symlink, _) => NewKind::Symlink {
                 target: self.target(new)?,
             },
+            (FileKind::CharDevice | FileKind::BlockDevice, _) if self.is_distrusted => {
+                return Err(HostLandError::Plan {
+                    what: format!(
+                        "'{}' is a device node that was made in a sandbox",
+                        String::from_utf8_lossy(path)
+                    ),
+                });
+            }
             (kind, _) => NewKind::Special {
                 kind,
                 rdev: new.attr.rdev,
@@ -271,8 +282,8 @@ impl<'a> Changes<'a> {
     ) -> Result<(), HostLandError> {
         let (from, place) = (self.place(before)?, self.place(path)?);
         let was = self.expected(&from, old)?;
-        let seen = self.seen(&was, Some(old))?;
-        let (meta, path) = (self.meta(new)?, place.path);
+        let seen = self.seen(&from, &was, Some(old))?;
+        let (meta, path) = (self.lands(new)?, place.path);
         self.roots[place.root].changes.push(HostChange::SetMeta {
             path,
             was,
@@ -311,30 +322,59 @@ impl<'a> Changes<'a> {
             return self.put(&entry.path, new);
         }
         let was = self.expected(&from, old)?;
-        self.roots[from.root].changes.push(HostChange::Move {
-            from: from.path,
-            to: to.path.clone(),
-            was,
-        });
-        if entry.metadata && new.attr.kind != FileKind::Symlink {
-            let seen = self.seen(&was, Some(old))?;
-            let (meta, path) = (self.meta(new)?, to.path);
-            self.roots[from.root].changes.push(HostChange::SetMeta {
-                path,
+        let set_meta = match entry.metadata && new.attr.kind != FileKind::Symlink {
+            true => Some(HostChange::SetMeta {
+                path: to.path.clone(),
                 was,
-                seen,
-                meta,
-            });
-        }
+                seen: self.seen(&from, &was, Some(old))?,
+                meta: self.lands(new)?,
+            }),
+            false => None,
+        };
+        let moved = HostChange::Move {
+            from: from.path,
+            to: to.path,
+            was,
+        };
+        let changes = &mut self.roots[from.root].changes;
+        changes.push(moved);
+        changes.extend(set_meta);
         Ok(())
     }
 
     /// The metadata that something is to have on the host, where its guard does not tell.
-    fn seen(&self, was: &Guard, old: Option<&FileVersion>) -> Result<Option<Meta>, HostLandError> {
-        let old = old.filter(|_| !was.tells_metadata());
-        old.map(|old| self.meta(old)).transpose()
+    fn seen(
+        &self,
+        place: &Place,
+        was: &Guard,
+        old: Option<&FileVersion>,
+    ) -> Result<Option<Meta>, HostLandError> {
+        let Some(old) = old.filter(|_| !was.tells_metadata()) else {
+            return Ok(None);
+        };
+        let meta = self.meta(old)?;
+        // What no landing has left there is the host's own.
+        let root = &self.roots[place.root].dir;
+        let is_left = self.known.left(root, &place.path).is_some();
+        Ok(Some(
+            match is_left && self.core.catalog.is_sandboxed(old.layer)? {
+                true => meta.without_privileges(old.attr.kind),
+                false => meta,
+            },
+        ))
     }
 
+    /// The metadata that something gets on the host.
+    fn lands(&self, new: &FileVersion) -> Result<Meta, HostLandError> {
+        let meta = self.meta(new)?;
+        // Whoever is root in a sandbox is not to make anybody root on the host.
+        Ok(match self.is_distrusted {
+            true => meta.without_privileges(new.attr.kind),
+            false => meta,
+        })
+    }
+
+    /// The metadata that something has in the workspace.
     fn meta(&self, of: &FileVersion) -> Result<Meta, HostLandError> {
         let lineage = self.core.layers.known(of.layer)?;
         let xattrs = self.core.catalog.xattrs(of.ino, lineage)?;

@@ -1,0 +1,178 @@
+//! Requests: the header, and the body as an [`Operation`].
+
+use super::fields::Fields;
+use super::operation::Operation;
+use super::{IN_HEADER, Opcode, WireError};
+
+/// What was agreed on that changes the layout of requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dialect {
+    /// SETXATTR has its longer form (`FUSE_SETXATTR_EXT`).
+    pub setxattr_ext: bool,
+}
+
+/// `struct fuse_in_header`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Length of the message in bytes, this header included.
+    pub len: u32,
+    /// Number of the operation; see [`Opcode::from_number`].
+    pub opcode: u32,
+    /// The sender's number of the request, which the answer carries.
+    pub unique: u64,
+    /// What the operation is done to.
+    pub node: u64,
+    /// File-system user id of whoever asks, as the guest says.
+    pub uid: u32,
+    /// File-system group id of whoever asks, as the guest says.
+    pub gid: u32,
+    /// Process id in the guest; says nothing here.
+    pub pid: u32,
+    /// Length of the extensions at the end of the body, in units of 8 bytes.
+    pub extensions: u16,
+}
+
+impl Header {
+    /// Reads the header of a message.
+    ///
+    /// # Errors
+    /// [`WireError::Short`] if the message is shorter than a header.
+    pub fn parse(message: &[u8]) -> Result<Self, WireError> {
+        const WHAT: &str = "the header";
+        let mut fields = Fields::new(message);
+        let header = Self {
+            len: fields.u32(WHAT)?,
+            opcode: fields.u32(WHAT)?,
+            unique: fields.u64(WHAT)?,
+            node: fields.u64(WHAT)?,
+            uid: fields.u32(WHAT)?,
+            gid: fields.u32(WHAT)?,
+            pid: fields.u32(WHAT)?,
+            extensions: fields.u16(WHAT)?,
+        };
+        fields.u16(WHAT)?;
+        Ok(header)
+    }
+
+    /// Its opcode, if it is one that is known.
+    #[must_use]
+    pub fn known_opcode(&self) -> Option<Opcode> {
+        Opcode::from_number(self.opcode)
+    }
+}
+
+/// A request.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// Who asks, and about what.
+    pub header: Header,
+    /// What for.
+    pub operation: Operation<'a>,
+}
+
+impl<'a> Request<'a> {
+    /// Takes a whole message apart. Bytes that follow a structure of fixed length are passed over: a
+    /// later kernel may send a longer one. Names, and what has its length beside it, must end where the
+    /// message does.
+    ///
+    /// # Errors
+    /// [`WireError`] says what is wrong with it. If it is not the header, [`Header::parse`] gives whom to
+    /// tell.
+    pub fn parse(message: &'a [u8], dialect: Dialect) -> Result<Self, WireError> {
+        let header = Header::parse(message)?;
+        if usize::try_from(header.len) != Ok(message.len()) {
+            return Err(WireError::Length {
+                said: header.len,
+                found: message.len(),
+            });
+        }
+        let body = message.get(IN_HEADER..).unwrap_or_default();
+        // Extensions (security contexts, groups) are not asked for, and passed over where they come.
+        let extensions = usize::from(header.extensions) * 8;
+        let end = body.len().checked_sub(extensions);
+        let body = end.and_then(|end| body.get(..end));
+        let body = body.ok_or(WireError::Extensions {
+            len: extensions,
+            body: message.len().saturating_sub(IN_HEADER),
+        })?;
+        let operation = match header.known_opcode() {
+            Some(opcode) => Operation::parse(opcode, Fields::new(body), dialect)?,
+            None => Operation::Unknown,
+        };
+        Ok(Self { header, operation })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(opcode: u32, extensions: u16, body: &[u8]) -> Vec<u8> {
+        let len = u32::try_from(IN_HEADER + body.len()).unwrap();
+        let mut message = Vec::new();
+        message.extend(len.to_le_bytes());
+        message.extend(opcode.to_le_bytes());
+        message.extend(7_u64.to_le_bytes());
+        message.extend(1_u64.to_le_bytes());
+        for word in [1000_u32, 100, 4242] {
+            message.extend(word.to_le_bytes());
+        }
+        message.extend(extensions.to_le_bytes());
+        message.extend([0, 0]);
+        message.extend(body);
+        message
+    }
+
+    #[test]
+    fn a_header_is_read_field_by_field() {
+        let message = message(Opcode::Lookup.number(), 0, b"name\0");
+        let request = Request::parse(&message, Dialect::default()).unwrap();
+        let expected = Header {
+            len: 45,
+            opcode: 1,
+            unique: 7,
+            node: 1,
+            uid: 1000,
+            gid: 100,
+            pid: 4242,
+            extensions: 0,
+        };
+        assert_eq!(request.header, expected);
+        assert!(matches!(request.operation, Operation::Lookup { name } if name == b"name"));
+    }
+
+    #[test]
+    fn extensions_are_passed_over_and_cannot_be_longer_than_the_body() {
+        let body = [&b"name\0"[..], &[9; 16]].concat();
+        let good = message(1, 2, &body);
+        let request = Request::parse(&good, Dialect::default()).unwrap();
+        assert!(matches!(request.operation, Operation::Lookup { name } if name == b"name"));
+        for too_many in [3, u16::MAX] {
+            let bad = message(1, too_many, &body);
+            let error = Request::parse(&bad, Dialect::default()).unwrap_err();
+            assert!(matches!(error, WireError::Extensions { .. }), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_length_that_is_not_the_messages_is_refused() {
+        let mut message = message(1, 0, b"name\0");
+        message.push(0);
+        assert_eq!(
+            Request::parse(&message, Dialect::default()).unwrap_err(),
+            WireError::Length {
+                said: 45,
+                found: 46
+            }
+        );
+        assert!(Request::parse(&message[..39], Dialect::default()).is_err());
+        assert!(Request::parse(b"", Dialect::default()).is_err());
+    }
+
+    #[test]
+    fn unknown_opcodes_are_no_error_of_the_message() {
+        let message = message(4096, 0, b"");
+        let request = Request::parse(&message, Dialect::default()).unwrap();
+        assert!(matches!(request.operation, Operation::Unknown));
+    }
+}

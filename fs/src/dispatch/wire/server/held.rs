@@ -1,0 +1,210 @@
+//! What a guest holds: references to inodes, and open files. Pure, but for the locks.
+//!
+//! A guest may name only what it holds, may return only what it holds, and can hold so much and no more.
+//! The counts here are never above what the [`Dispatch`](crate::dispatch::Dispatch) has counted for this
+//! connection, so returning them returns nothing of anybody else.
+
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+
+use crate::dispatch::OpenMode;
+use crate::id::Ino;
+
+/// Lookup references by inode.
+#[derive(Debug)]
+pub(super) struct Nodes {
+    max: usize,
+    counts: Mutex<HashMap<Ino, u64>>,
+}
+
+impl Nodes {
+    /// A table of at most `max` inodes.
+    pub(super) fn new(max: usize) -> Self {
+        Self {
+            max,
+            counts: Mutex::default(),
+        }
+    }
+
+    /// Whether the guest may name an inode. Everybody may name the root.
+    pub(super) fn holds(&self, ino: Ino) -> bool {
+        ino == Ino::ROOT || self.counts.lock().contains_key(&ino)
+    }
+
+    /// Whether there is room for another inode.
+    pub(super) fn has_room(&self) -> bool {
+        self.counts.lock().len() < self.max
+    }
+
+    /// Counts a reference that the guest is about to be told of; false if there is no room for one more
+    /// inode.
+    pub(super) fn take(&self, ino: Ino) -> bool {
+        let mut counts = self.counts.lock();
+        let full = counts.len() >= self.max;
+        match counts.get_mut(&ino) {
+            Some(count) => *count += 1,
+            None if full => return false,
+            None => {
+                counts.insert(ino, 1);
+            }
+        }
+        true
+    }
+
+    /// Takes references back; returns how many there were of them.
+    pub(super) fn give_back(&self, ino: Ino, count: u64) -> u64 {
+        let mut counts = self.counts.lock();
+        match counts.get_mut(&ino) {
+            Some(held) if *held > count => {
+                *held -= count;
+                count
+            }
+            Some(_) => counts.remove(&ino).unwrap_or(0),
+            None => 0,
+        }
+    }
+
+    /// Takes all of them back.
+    pub(super) fn drain(&self) -> HashMap<Ino, u64> {
+        std::mem::take(&mut *self.counts.lock())
+    }
+}
+
+/// How often one file is open, by mode.
+#[derive(Clone, Copy, Debug, Default)]
+struct Opened {
+    read: u64,
+    write: u64,
+    both: u64,
+}
+
+impl Opened {
+    fn of(&mut self, mode: OpenMode) -> &mut u64 {
+        match mode {
+            OpenMode::Read => &mut self.read,
+            OpenMode::Write => &mut self.write,
+            OpenMode::ReadWrite => &mut self.both,
+        }
+    }
+}
+
+/// Open files. There are no handles: a file that is open twice in one mode is counted twice.
+#[derive(Debug)]
+pub(super) struct Opens {
+    max: usize,
+    files: Mutex<Files>,
+}
+
+#[derive(Debug, Default)]
+struct Files {
+    total: usize,
+    by_inode: HashMap<Ino, Opened>,
+}
+
+impl Opens {
+    /// A table of at most `max` opens.
+    pub(super) fn new(max: usize) -> Self {
+        Self {
+            max,
+            files: Mutex::default(),
+        }
+    }
+
+    /// Whether there is room for another one.
+    pub(super) fn has_room(&self) -> bool {
+        self.files.lock().total < self.max
+    }
+
+    /// Counts one; false if there is no room.
+    pub(super) fn open(&self, ino: Ino, mode: OpenMode) -> bool {
+        let mut files = self.files.lock();
+        if files.total >= self.max {
+            return false;
+        }
+        files.total += 1;
+        *files.by_inode.entry(ino).or_default().of(mode) += 1;
+        true
+    }
+
+    /// Takes one back; false if there was none of that mode.
+    pub(super) fn close(&self, ino: Ino, mode: OpenMode) -> bool {
+        let mut files = self.files.lock();
+        let Some(opened) = files.by_inode.get_mut(&ino) else {
+            return false;
+        };
+        let count = opened.of(mode);
+        if *count == 0 {
+            return false;
+        }
+        *count -= 1;
+        if opened.read == 0 && opened.write == 0 && opened.both == 0 {
+            files.by_inode.remove(&ino);
+        }
+        files.total -= 1;
+        true
+    }
+
+    /// Whether the file is open in any mode.
+    pub(super) fn has(&self, ino: Ino) -> bool {
+        self.files.lock().by_inode.contains_key(&ino)
+    }
+
+    /// Whether the file is open for writing.
+    pub(super) fn has_writer(&self, ino: Ino) -> bool {
+        let files = self.files.lock();
+        let opened = files.by_inode.get(&ino);
+        opened.is_some_and(|opened| opened.write > 0 || opened.both > 0)
+    }
+
+    /// Takes all of them back: file, mode, how often.
+    pub(super) fn drain(&self) -> Vec<(Ino, OpenMode, u64)> {
+        let files = std::mem::take(&mut *self.files.lock());
+        let modes = [OpenMode::Read, OpenMode::Write, OpenMode::ReadWrite];
+        let each =
+            |(ino, mut opened): (Ino, Opened)| modes.map(|mode| (ino, mode, *opened.of(mode)));
+        let all = files.by_inode.into_iter().flat_map(each);
+        all.filter(|&(_, _, count)| count > 0).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_references_are_returned_than_were_taken() {
+        let nodes = Nodes::new(2);
+        assert!(nodes.holds(Ino::ROOT) && !nodes.holds(Ino(20)));
+        assert!(nodes.take(Ino(20)) && nodes.take(Ino(20)) && nodes.take(Ino(21)));
+        assert!(
+            !nodes.has_room() && !nodes.take(Ino(22)),
+            "two inodes are all"
+        );
+        assert!(nodes.take(Ino(21)), "one that is there already");
+        assert_eq!(nodes.give_back(Ino(20), 1), 1);
+        assert!(nodes.holds(Ino(20)));
+        assert_eq!(nodes.give_back(Ino(20), u64::MAX), 1);
+        assert_eq!(nodes.give_back(Ino(20), 1), 0);
+        assert!(!nodes.holds(Ino(20)) && nodes.has_room());
+        assert_eq!(nodes.give_back(Ino(21), 0), 0);
+        assert_eq!(nodes.drain(), HashMap::from([(Ino(21), 2)]));
+        assert!(nodes.drain().is_empty());
+    }
+
+    #[test]
+    fn a_file_is_closed_as_often_and_in_the_mode_that_it_was_opened() {
+        let opens = Opens::new(3);
+        assert!(!opens.close(Ino(20), OpenMode::Read));
+        assert!(opens.open(Ino(20), OpenMode::Read) && !opens.has_writer(Ino(20)));
+        assert!(opens.open(Ino(20), OpenMode::Write) && opens.has_writer(Ino(20)));
+        assert!(opens.open(Ino(21), OpenMode::ReadWrite));
+        assert!(!opens.has_room() && !opens.open(Ino(21), OpenMode::Read));
+        assert!(!opens.close(Ino(20), OpenMode::ReadWrite));
+        assert!(opens.close(Ino(20), OpenMode::Write) && !opens.close(Ino(20), OpenMode::Write));
+        assert!(opens.has(Ino(20)) && !opens.has_writer(Ino(20)));
+        assert!(opens.close(Ino(20), OpenMode::Read) && !opens.has(Ino(20)));
+        assert_eq!(opens.drain(), [(Ino(21), OpenMode::ReadWrite, 1)]);
+        assert!(opens.has_room() && opens.drain().is_empty());
+    }
+}
