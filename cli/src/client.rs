@@ -224,6 +224,12 @@ impl Client {
         }
     }
 
+    /// The connection itself, for what is not request and answer.
+    #[must_use]
+    pub fn into_connection(self) -> BufReader<UnixStream> {
+        self.reader
+    }
+
     /// Waits until the daemon closes the connection.
     pub fn wait_for_close(&mut self) {
         while line::read::<serde::de::IgnoredAny>(

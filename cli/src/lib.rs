@@ -8,9 +8,12 @@
 
 #![forbid(unsafe_code)]
 
+pub mod agent;
+pub mod api;
 pub mod bench;
 pub mod client;
 mod commands;
+pub mod config;
 pub mod daemon;
 pub mod error;
 pub mod output;

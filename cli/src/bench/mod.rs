@@ -1,7 +1,7 @@
 //! The bench suite: what `floe bench` and `cargo bench` measure and how they show it.
 //!
 //! [`run`] does it all. Each bench is one file ([`snapshot`], [`fork`], [`depth`], [`copy_up`], [`base`], [`diff`],
-//! [`land`], [`space`]) that builds what it measures in a temporary store on the disk in question ([`fill`], [`rig`]), does the
+//! [`land`], [`space`], [`api`]) that builds what it measures in a temporary store on the disk in question ([`fill`], [`rig`]), does the
 //! thing again and again ([`stats`]), and returns a [`report::Section`] with percentiles, the
 //! promises of the design and whether they were kept. [`peers`] does the same by other means in the
 //! same run.
@@ -10,6 +10,7 @@
 //! there with the reason; every mount, process and file is removed by a guard, also after an error
 //! or an interrupt. No test asserts a time.
 
+mod api;
 mod base;
 mod cargo;
 pub mod conditions;
@@ -70,6 +71,8 @@ pub enum Bench {
     Land,
     /// Looking after a store of many objects, and working meanwhile.
     Space,
+    /// Calls of the HTTP API: create, exec, snapshot, fork, kill.
+    Api,
 }
 
 /// What to measure, and where.
@@ -96,6 +99,7 @@ impl Bench {
             Self::Diff => diff::run(lab),
             Self::Land => land::run(lab),
             Self::Space => space::run(lab),
+            Self::Api => api::run(lab),
         }
     }
 }

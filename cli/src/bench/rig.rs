@@ -62,6 +62,7 @@ impl Mounted {
             source: format!("floe:{}:{label}", store.id()),
             allow_other: root,
             trusted: root,
+            id_shift: None,
         };
         let dispatch: Arc<dyn Dispatch> = view.clone();
         let mount = Mount::new(dispatch, dir, &options, &mut |_| ()).step("mount the workspace")?;

@@ -67,6 +67,10 @@ mod tests {
             "floe-ws-create",
             "floe-snap-tree",
             "floe-daemon-run",
+            "floe-sandbox-exec",
+            "floe-template-build",
+            "floe-serve",
+            "floe-serve-key-add",
         ] {
             let page = std::fs::read_to_string(dir.path().join(format!("{name}.1"))).unwrap();
             assert!(page.contains(".SH SYNOPSIS"), "{name}");

@@ -11,6 +11,7 @@ pub(crate) mod doctor;
 pub(crate) mod du;
 pub(crate) mod fork;
 pub(crate) mod gc;
+pub(crate) mod guest;
 mod here;
 pub(crate) mod land;
 pub(crate) mod log;
@@ -18,10 +19,14 @@ pub(crate) mod man;
 pub(crate) mod mount;
 pub(crate) mod retention;
 pub(crate) mod rollback;
+pub(crate) mod sandbox;
+pub(crate) mod serve;
 pub(crate) mod snap;
 pub(crate) mod snapshot;
 pub(crate) mod store;
+pub(crate) mod template;
 pub(crate) mod umount;
+pub(crate) mod vm;
 pub(crate) mod ws;
 
 use std::path::PathBuf;
@@ -66,16 +71,20 @@ Examples:
   floe rollback web green                   back to the snapshot, in place
   floe diff web/green web                   what was changed since
   floe land try                             merge a fork's changes into what it was forked from
+  floe sandbox create web/green             a sandbox on it; prints its id
+  floe sandbox exec ID -- make test         a command in it
+  floe serve                                the same over HTTP
 
 Environment:
   FLOE_STORE     the store, as --store
+  FLOE_CONFIG    the configuration file, as --config
   FLOE_LOG       what the daemon logs: error, warn, info, debug, trace
   NO_COLOR       no colour, as --color never
   XDG_DATA_HOME  where the store of a user other than root is (floe below it)
 
 Exit status:
   0 ok, 1 failed, 2 wrong usage, 3 not found, 4 conflict, 5 daemon unreachable,
-  130 interrupted. Treat any other as failed.";
+  130 interrupted. Treat any other as failed. `floe sandbox exec` ends with the status of its command.";
 
 /// Flags that every command takes.
 #[derive(Args, Clone, Debug)]
@@ -147,6 +156,19 @@ pub(crate) enum Command {
     /// Snapshots: list, show, tree, protect, label, edit, delete
     #[command(subcommand)]
     Snap(snap::Snap),
+    /// Sandboxes: create, list, show, exec, pause, resume, snapshot, fork, rollback, kill, logs
+    #[command(subcommand, visible_alias = "sb")]
+    Sandbox(sandbox::Sandbox),
+    /// Virtual machines: run, list, show, console, stop
+    #[command(subcommand)]
+    Vm(vm::Vm),
+    /// Kernels for virtual machines: install, show
+    #[command(subcommand)]
+    Guest(guest::Guest),
+    /// Templates, from which sandboxes start: build, list, delete
+    #[command(subcommand)]
+    Template(template::Template),
+    Serve(serve::Serve),
     /// How long snapshots are kept: show, set, clear, apply
     #[command(subcommand)]
     Retention(retention::Retention),
@@ -173,12 +195,15 @@ impl Command {
     /// What kept it from doing so.
     pub(crate) fn run(&self, context: &Context) -> Result<ExitCode, ApiError> {
         // These have something to do first.
-        let minds = matches!(
-            self,
+        let minds = match self {
             Self::Daemon(daemon::Daemon::Run(_) | daemon::Daemon::Guard(_))
-                | Self::Bench(_)
-                | Self::Bisect(_)
-        );
+            | Self::Bench(_)
+            | Self::Bisect(_)
+            | Self::Sandbox(sandbox::Sandbox::Exec(_))
+            | Self::Vm(vm::Vm::Run(_) | vm::Vm::Monitor(_)) => true,
+            Self::Serve(command) => command.is_daemon(),
+            _ => false,
+        };
         if !minds {
             end_on_interrupt()?;
         }
@@ -194,6 +219,11 @@ impl Command {
             Self::Land(command) => command.run(context),
             Self::Log(command) => command.run(context),
             Self::Snap(command) => command.run(context),
+            Self::Sandbox(command) => return command.run(context),
+            Self::Vm(command) => return command.run(context),
+            Self::Guest(command) => command.run(context),
+            Self::Template(command) => command.run(context),
+            Self::Serve(command) => return command.run(context),
             Self::Retention(command) => command.run(context),
             Self::Daemon(command) => return command.run(context),
             Self::Store(command) => command.run(context),

@@ -6,29 +6,43 @@
 //! one way to reach them.
 
 mod adoptions;
+mod api;
 pub mod guard;
 pub mod handlers;
+mod log;
 mod mounts;
+pub mod request;
+pub mod sandboxes;
 pub mod server;
 mod signals;
 pub mod spawn;
 
 use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use floe_fs::Store;
 use rustix::process::{Resource, Rlimit};
+use serde::Serialize;
 use tracing::{error, info, warn};
 
+use crate::config::{self, Config, LogFormat};
 use crate::error::{ApiError, ErrorKind};
 use crate::output::Output;
 use crate::store_dir::StoreDir;
 use adoptions::Adoptions;
+use api::ServedApi;
 use mounts::Mounts;
 pub(crate) use mounts::{Cleaned, clean};
+use sandboxes::Sandboxes;
 use spawn::Outcome;
+
+/// How long what is left on the runtime may take to end.
+const TASKS_WAIT: Duration = Duration::from_secs(2);
 
 /// What the handlers work on.
 pub struct Daemon {
@@ -37,6 +51,14 @@ pub struct Daemon {
     /// Everything mounted from it.
     pub(crate) mounts: Arc<Mounts>,
     pub(crate) adoptions: Adoptions,
+    /// The sandboxes.
+    pub sandboxes: Arc<Sandboxes>,
+    /// What the configuration file said when this daemon started.
+    pub config: Config,
+    /// What runs whatever waits for many things at once.
+    pub runtime: tokio::runtime::Handle,
+    /// Where the HTTP API is, if it is served.
+    pub(crate) api_url: OnceLock<String>,
     /// When this daemon started, RFC 3339.
     pub started_at: String,
     stop: SyncSender<String>,
@@ -52,26 +74,55 @@ impl Daemon {
     }
 }
 
-/// Runs a daemon for the store until it is told to end. `detached` is how commands start one: its
-/// stdout is then the pipe described in [`spawn`].
+/// How a daemon is to run.
+#[derive(Debug, Default)]
+pub struct RunOptions {
+    /// As commands start one: its stdout is then the pipe described in [`spawn`].
+    pub detached: bool,
+    /// The configuration file, if one is named on the command line.
+    pub config: Option<PathBuf>,
+    /// How its log looks, whatever the configuration says.
+    pub log_format: Option<LogFormat>,
+    /// Serve the HTTP API too.
+    pub api: Option<ApiOptions>,
+}
+
+/// How the HTTP API is to be served.
+#[derive(Debug, Default)]
+pub struct ApiOptions {
+    /// Where, whatever the configuration says.
+    pub addr: Option<SocketAddr>,
+}
+
+/// Runs a daemon for the store until it is told to end.
 #[must_use]
-pub fn run(store_dir: &StoreDir, detached: bool, output: &Output) -> ExitCode {
-    log_to_stderr(output);
-    let result = if detached { detach() } else { Ok(()) }.and_then(|()| start(store_dir));
+pub fn run(store_dir: &StoreDir, options: &RunOptions, output: &Output) -> ExitCode {
+    let configured = configuration(store_dir, options);
+    let log = configured.as_ref().map(|config| config.log.clone());
+    log::start(&log.unwrap_or_default(), output);
+    let result = configured.and_then(|config| {
+        if options.detached {
+            detach()?;
+        }
+        start(store_dir, config, options.api.is_some())
+    });
     let running = match result {
         Ok(running) => running,
-        Err(error) if detached => {
+        Err(error) if options.detached => {
             error!(error = error.error, causes = ?error.causes, "cannot start");
             announce(&Outcome::Refused(error.clone()));
             return ExitCode::from(error.kind.exit_code());
         }
         Err(error) => return output.report(&error, store_dir.flag()),
     };
-    if detached {
+    if options.detached {
         announce(&Outcome::Ready {
             pid: std::process::id(),
             unrestored: handlers::unrestored(&running.daemon),
         });
+    }
+    if let Some(api) = &running.api {
+        tell_address(api, output);
     }
     let reason = running
         .stop
@@ -83,15 +134,52 @@ pub fn run(store_dir: &StoreDir, detached: bool, output: &Output) -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// What the configuration file says and the command line changes.
+fn configuration(store_dir: &StoreDir, options: &RunOptions) -> Result<Config, ApiError> {
+    // Before this process leaves the directory that a relative name starts from.
+    let named = config::named(options.config.as_deref());
+    let mut config = Config::load(named.as_deref(), store_dir)?;
+    config.log.format = options.log_format.unwrap_or(config.log.format);
+    let addr = options.api.as_ref().and_then(|api| api.addr);
+    config.api.addr = addr.unwrap_or(config.api.addr);
+    Ok(config)
+}
+
+/// What `floe serve --json` prints.
+#[derive(Serialize)]
+struct Listening<'a> {
+    url: &'a str,
+    domain: &'a str,
+}
+
+/// Says where the API is, on stdout: a script waits for this line.
+fn tell_address(api: &ServedApi, output: &Output) {
+    let told = if output.json {
+        output.json(&Listening {
+            url: &api.url,
+            domain: &api.domain,
+        })
+    } else {
+        output.line(format!("listening on {}", api.url))
+    };
+    if let Err(error) = told {
+        warn!(%error, "nobody was told the address");
+    }
+}
+
 struct Running {
     daemon: Arc<Daemon>,
     server: server::Server,
+    api: Option<ServedApi>,
+    runtime: tokio::runtime::Runtime,
     stop: Receiver<String>,
     guard: guard::Guard,
 }
 
-fn start(store_dir: &StoreDir) -> Result<Running, ApiError> {
+fn start(store_dir: &StoreDir, config: Config, with_api: bool) -> Result<Running, ApiError> {
     raise_open_files();
+    // A daemon that cannot serve must not have mounted anything, nor unmount it again.
+    let listener = with_api.then(|| api::listen(&config.api)).transpose()?;
     store_dir.ensure()?;
     let (stop_sender, stop) = sync_channel(1);
     // Before the first mount, so that there is no moment in which a signal would leave one behind.
@@ -109,23 +197,65 @@ fn start(store_dir: &StoreDir) -> Result<Running, ApiError> {
     let mounts = Mounts::start(Arc::clone(&store), guard.told())?;
     apart("restoring mounts", || mounts.recover());
     let adoptions = Adoptions::start(&store);
+    let runtime = start_runtime()?;
+    let sandboxes = Sandboxes::start(
+        Arc::clone(&store),
+        Arc::clone(&mounts),
+        runtime.handle().clone(),
+        config.sandbox.clone(),
+    )?;
     let daemon = Arc::new(Daemon {
         store,
         mounts,
         adoptions,
+        sandboxes,
+        config,
+        runtime: runtime.handle().clone(),
+        api_url: OnceLock::new(),
         started_at: jiff::Timestamp::now().to_string(),
         stop: stop_sender,
     });
-    let listener = store_dir.listen().map_err(|source| {
+    let socket = store_dir.listen().map_err(|source| {
         ApiError::new(ErrorKind::Failed, "cannot listen on the daemon's socket").caused_by(&source)
     })?;
-    let server = server::Server::start(Arc::clone(&daemon), listener)?;
-    Ok(Running {
+    let server = server::Server::start(Arc::clone(&daemon), socket)?;
+    let mut running = Running {
         daemon,
         server,
+        api: None,
+        runtime,
         stop,
         guard,
-    })
+    };
+    let Some(listener) = listener else {
+        return Ok(running);
+    };
+    match api::serve_api(&running.daemon, listener, &running.daemon.config.api) {
+        Ok(api) => {
+            info!(url = api.url, domain = api.domain, "serving the API");
+            running.daemon.api_url.get_or_init(|| api.url.clone());
+            running.api = Some(api);
+            Ok(running)
+        }
+        Err(error) => {
+            apart("ending", || running.end(store_dir));
+            Err(error)
+        }
+    }
+}
+
+/// The threads that wait for many things at once: the API's connections, what sandboxes say.
+fn start_runtime() -> Result<tokio::runtime::Runtime, ApiError> {
+    tokio::runtime::Builder::new_multi_thread()
+        .thread_name("async")
+        // Few: what blocks has threads of its own.
+        .worker_threads(2)
+        .max_blocking_threads(256)
+        .enable_all()
+        .build()
+        .map_err(|source| {
+            ApiError::new(ErrorKind::Failed, "cannot start threads").caused_by(&source)
+        })
 }
 
 /// Does something on another thread and waits for its end. What mounts or unmounts waits for this
@@ -143,9 +273,12 @@ impl Running {
         if let Err(error) = store_dir.remove_socket() {
             warn!(%error, "cannot remove the socket");
         }
-        let finished = self.server.end();
+        let served = self.api.is_none_or(ServedApi::end);
+        let finished = self.server.end() && served;
         self.daemon.adoptions.end();
+        self.daemon.sandboxes.end();
         self.daemon.mounts.end();
+        self.runtime.shutdown_timeout(TASKS_WAIT);
         // In a mount that was detached in use programs go on until this process ends.
         let quiet = finished && !self.guard.is_needed();
         let store = &self.daemon.store;
@@ -194,21 +327,6 @@ fn announce(outcome: &Outcome) {
         });
     if let Err(error) = told {
         warn!(%error, "whoever started the daemon did not wait for it");
-    }
-}
-
-fn log_to_stderr(output: &Output) {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("FLOE_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    let subscriber = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        // A log on a full disk is lost, silently: the complaint about it would go to stderr too,
-        // fail as well, and panic in whichever thread had something to say.
-        .log_internal_errors(false)
-        .with_ansi(output.colors_stderr());
-    if subscriber.try_init().is_err() {
-        warn!("a log is set up already");
     }
 }
 

@@ -44,8 +44,12 @@ impl From<BenchError> for ApiError {
 
 impl From<CursorError> for ApiError {
     fn from(error: CursorError) -> Self {
-        Self::from_error(ErrorKind::Usage, &error)
-            .hint("take the `cursor` of a snapshot from `floe snap list --json`")
+        let list = match error.of {
+            "sandboxes" => "sandbox",
+            _ => "snap",
+        };
+        let hint = format!("take the `cursor` of one from `floe {list} list --json`");
+        Self::from_error(ErrorKind::Usage, &error).hint(hint)
     }
 }
 

@@ -4,7 +4,10 @@
 //! Library errors arrive here as their own enums and leave as [`ApiError`], the object that goes
 //! over the socket, is printed by the command line, and appears on stderr under `--json`.
 
+mod config;
+mod keys;
 mod library;
+mod sandbox;
 
 use std::error::Error;
 
@@ -23,6 +26,8 @@ pub enum ErrorKind {
     NotFound,
     /// The state of something stands against it: a name taken, a mount busy, a store in use.
     Conflict,
+    /// It cannot be done at this moment, and nothing of it was done: trying again is right.
+    Unavailable,
     /// No daemon could be reached or started.
     DaemonUnreachable,
     /// The daemon that answered is another version of Floe.
@@ -41,7 +46,7 @@ impl ErrorKind {
     pub fn exit_code(self) -> u8 {
         match self {
             Self::OutputClosed => 0,
-            Self::Failed | Self::Internal => 1,
+            Self::Failed | Self::Internal | Self::Unavailable => 1,
             Self::Usage => 2,
             Self::NotFound => 3,
             Self::Conflict => 4,
@@ -144,6 +149,7 @@ mod tests {
             (ErrorKind::Usage, 2),
             (ErrorKind::NotFound, 3),
             (ErrorKind::Conflict, 4),
+            (ErrorKind::Unavailable, 1),
             (ErrorKind::DaemonUnreachable, 5),
             (ErrorKind::VersionMismatch, 5),
             (ErrorKind::Interrupted, 130),

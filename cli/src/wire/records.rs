@@ -126,7 +126,7 @@ impl Workspace {
 }
 
 /// A snapshot.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Snapshot {
     /// Its id, for ever.
     pub id: String,
@@ -225,6 +225,9 @@ pub struct DaemonStatus {
     pub version: String,
     /// When it started.
     pub started_at: String,
+    /// Where its HTTP API is, if it serves one.
+    #[serde(default)]
+    pub api: Option<String>,
     /// Everything it has mounted.
     pub mounts: Vec<Mounted>,
     /// What a killed daemon had mounted and this one could not mount again. It is tried again when

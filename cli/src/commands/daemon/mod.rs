@@ -6,11 +6,14 @@ pub(crate) mod start;
 pub(crate) mod status;
 pub(crate) mod stop;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 
 use super::Context;
+use crate::config::LogFormat;
+use crate::daemon::RunOptions;
 use crate::error::ApiError;
 
 /// Commands on the daemon.
@@ -38,5 +41,27 @@ impl Daemon {
             Self::Run(command) => return Ok(command.run(context)),
         };
         done.map(|()| ExitCode::SUCCESS)
+    }
+}
+
+/// Flags of whatever runs the daemon in the foreground.
+#[derive(Args, Debug)]
+pub(crate) struct DaemonFlags {
+    /// Configuration file [default: $FLOE_CONFIG, else config.toml in the store if it is there]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// How log lines look [default: as configured, else human]
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<LogFormat>,
+}
+
+impl DaemonFlags {
+    /// What they say of how to run it.
+    pub(crate) fn options(&self) -> RunOptions {
+        RunOptions {
+            config: self.config.clone(),
+            log_format: self.log_format,
+            ..RunOptions::default()
+        }
     }
 }

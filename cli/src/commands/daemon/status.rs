@@ -41,6 +41,12 @@ impl Status {
                 "started",
                 format!("{} ({})", status.started_at, time::ago(&status.started_at)),
             ),
+            (
+                "api",
+                status
+                    .api
+                    .unwrap_or_else(|| "not served; see `floe serve`".to_owned()),
+            ),
             ("mounts", status.mounts.len().to_string()),
         ]);
         if !status.mounts.is_empty() {

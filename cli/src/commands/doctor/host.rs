@@ -119,7 +119,7 @@ fn fuse_features() -> Check {
 
 fn kvm() -> Check {
     let name = "kvm";
-    let later = "only sandboxes of kind vm will need it; they are not in this version";
+    let later = "only virtual machines (`floe vm run`) need it";
     match probe(&HostPaths::default()) {
         KvmStatus::Hardware { flag } => {
             Check::ok(name, format!("hardware virtualisation ({flag})"))

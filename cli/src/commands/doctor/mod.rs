@@ -1,6 +1,7 @@
 //! `floe doctor`.
 
 mod host;
+mod sandboxes;
 mod store;
 
 use std::process::ExitCode;
@@ -73,6 +74,7 @@ impl Doctor {
     /// When stdout cannot be written.
     pub(crate) fn run(&self, context: &Context) -> Result<ExitCode, ApiError> {
         let mut checks = host::checks();
+        checks.extend(sandboxes::checks());
         checks.extend(store::checks(&context.store));
         if context.output.json {
             context.output.json(&checks)?;

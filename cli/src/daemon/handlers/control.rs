@@ -42,6 +42,7 @@ pub fn status(daemon: &Daemon, _: &Status) -> Result<DaemonStatus, ApiError> {
         store_id: daemon.store.id().to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         started_at: daemon.started_at.clone(),
+        api: daemon.api_url.get().cloned(),
         mounts: daemon.mounts.all().into_iter().map(mounted).collect(),
         unrestored: unrestored(daemon),
     })

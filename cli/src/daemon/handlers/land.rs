@@ -32,18 +32,29 @@ pub fn land(daemon: &Daemon, request: &Land) -> Result<Landed, ApiError> {
         }
         onto => onto?,
     };
-    let inside = daemon.mounts.inside(&MountTarget::Workspace(onto.id))?;
-    if !inside.is_empty() && !request.dry_run {
-        return Err(mounted_inside(&onto.name, &inside, "landing"));
-    }
     let options = LandOptions {
         only,
         no_merge: request.no_merge,
         dry_run: request.dry_run,
     };
-    Ok(store
-        .land(&request.workspace, Some(&onto.name), &options)?
-        .into())
+    if request.dry_run {
+        let would = store.land(&request.workspace, Some(&onto.name), &options)?;
+        return Ok(would.into());
+    }
+    let held = daemon.mounts.hold(&onto)?;
+    let inside = daemon.mounts.inside(&MountTarget::Workspace(onto.id))?;
+    if !inside.is_empty() {
+        return Err(mounted_inside(&onto.name, &inside, "landing"));
+    }
+    if store.workspace(&request.workspace)?.sandboxed {
+        held.distrust()?;
+    }
+    let landed = store.land(&request.workspace, Some(&onto.name), &options)?;
+    // A virtual machine may have got what was landed meanwhile.
+    if store.workspace(&onto.name)?.sandboxed {
+        held.distrust()?;
+    }
+    Ok(landed.into())
 }
 
 fn on_host(daemon: &Daemon, request: &Land, only: Vec<Vec<u8>>) -> Result<Landed, ApiError> {

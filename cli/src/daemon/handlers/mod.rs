@@ -3,23 +3,34 @@
 
 mod control;
 mod diff;
+mod kernel;
 mod land;
 mod mounts;
 mod retention;
+mod sandboxes;
 mod snapshots;
 mod space;
 mod store;
+mod templates;
 mod workspaces;
 
 pub(crate) use control::unrestored;
 pub use control::{status, stop};
 pub use diff::{diff, diff_file};
+pub use kernel::{install_kernel, show_kernel};
 pub use land::{land, undo_landing};
 pub use mounts::{mount, umount};
 pub use retention::{apply_retention, clear_retention, set_retention, show_retention};
+pub(crate) use sandboxes::find_id;
+pub use sandboxes::{
+    create_sandbox, fork_sandbox, kill_sandbox, list_sandboxes, measure_sandbox, pause_sandbox,
+    read_console, resume_sandbox, rollback_sandbox, sandbox_logs, show_sandbox, snapshot_sandbox,
+};
+pub(super) use snapshots::{check_texts, nanoseconds};
 pub use snapshots::{edit_snapshots, fork, list_snapshots, log, rollback, show_snapshot, snapshot};
 pub use space::{collect, delete_snapshots, hash_now, sizes, usage};
 pub use store::{check_store, repair_store, store_config};
+pub use templates::{build_template, delete_template, list_templates};
 pub use workspaces::{
     adopt_workspace, create_workspace, create_workspace_from, delete_workspace, import_workspace,
     list_workspaces, rename_workspace, set_quota, show_workspace,

@@ -17,7 +17,7 @@ pub fn mount(daemon: &Daemon, request: &Mount) -> Result<Mounted, ApiError> {
     let dir = request.dir.as_ref().map(WirePath::to_path);
     let dir = daemon.mounts.mount(&subject, dir.as_deref())?;
     let (workspace, snapshot) = match subject {
-        Subject::Workspace(info) => (Some(info.name), None),
+        Subject::Workspace(info) | Subject::Sandbox(info, _) => (Some(info.name), None),
         Subject::Snapshot(info) => (None, Some(info.id.to_string())),
     };
     let read_only = snapshot.is_some();
@@ -51,7 +51,7 @@ pub fn umount(daemon: &Daemon, request: &Umount) -> Result<Unmounted, ApiError> 
         Ok(Subject::Snapshot(info)) => {
             unmounted(daemon, &MountTarget::Snapshot(info.id), request.lazy)
         }
-        Ok(Subject::Workspace(_)) => Ok(Unmounted {
+        Ok(Subject::Workspace(_) | Subject::Sandbox(..)) => Ok(Unmounted {
             unmounted: Vec::new(),
         }),
         Err(error) if error.kind == ErrorKind::NotFound => {

@@ -50,7 +50,11 @@ pub fn snapshot(daemon: &Daemon, request: TakeSnapshot) -> Result<Snapshot, ApiE
     Ok(daemon.store.snapshot(&request.workspace, &options)?.into())
 }
 
-fn check_texts(message: Option<&str>, labels: &BTreeMap<String, String>) -> Result<(), ApiError> {
+/// Refuses texts that are too long or too many.
+pub(in crate::daemon) fn check_texts(
+    message: Option<&str>,
+    labels: &BTreeMap<String, String>,
+) -> Result<(), ApiError> {
     let usage = |text: String| Err(ApiError::new(ErrorKind::Usage, text));
     if message.is_some_and(|message| message.len() > MESSAGE_MAX) {
         return usage(format!("the message is longer than {MESSAGE_MAX} bytes"));
@@ -115,7 +119,9 @@ pub fn fork(daemon: &Daemon, request: &Fork) -> Result<Forked, ApiError> {
         ForkSource::Snapshot(daemon.store.find_snapshot(&request.source)?.id)
     } else {
         match subject(daemon, &request.source)? {
-            Subject::Workspace(info) => ForkSource::Workspace(info.name),
+            Subject::Workspace(info) | Subject::Sandbox(info, _) => {
+                ForkSource::Workspace(info.name)
+            }
             Subject::Snapshot(info) => ForkSource::Snapshot(info.id),
         }
     };
@@ -165,14 +171,21 @@ fn fork_names(name: &str, count: Option<u32>) -> Result<Vec<WorkspaceName>, ApiE
 /// When the workspace or the snapshot does not exist, or something is mounted inside a mount of the
 /// workspace: the kernel forgets all its names, and would detach what is mounted on them.
 pub fn rollback(daemon: &Daemon, request: &Rollback) -> Result<RolledBack, ApiError> {
-    let target = MountTarget::Workspace(daemon.store.workspace(&request.workspace)?.id);
-    let inside = daemon.mounts.inside(&target)?;
+    let info = daemon.store.workspace(&request.workspace)?;
+    let held = daemon.mounts.hold(&info)?;
+    let inside = daemon.mounts.inside(&MountTarget::Workspace(info.id))?;
     if !inside.is_empty() {
         return Err(mounted_inside(&request.workspace, &inside, "rollback"));
     }
+    let target = daemon
+        .store
+        .rollback_target(&request.workspace, &request.snapshot)?;
+    if target.sandboxed {
+        held.distrust()?;
+    }
     let report = daemon
         .store
-        .rollback(&request.workspace, &request.snapshot)?;
+        .rollback(&request.workspace, target.id.as_str())?;
     Ok(RolledBack {
         workspace: shown(daemon, report.workspace),
         to: report.to.to_string(),
@@ -215,6 +228,9 @@ pub fn list_snapshots(daemon: &Daemon, request: ListSnapshots) -> Result<Vec<Sna
     let filter = SnapshotFilter {
         workspace: request.workspace,
         name: request.name,
+        of_sandboxes: false,
+        sandbox: None,
+        template: None,
         labels: request.labels,
         protected: request.protected,
         automatic: request.automatic,
@@ -249,7 +265,7 @@ fn fidelity(text: &str) -> Result<Fidelity, ApiError> {
 }
 
 /// A time, in nanoseconds since the epoch.
-pub(super) fn nanoseconds(text: &str) -> Result<i64, ApiError> {
+pub(in crate::daemon) fn nanoseconds(text: &str) -> Result<i64, ApiError> {
     let usage = |what: String| ApiError::new(ErrorKind::Usage, what);
     let time: Timestamp = text
         .parse()

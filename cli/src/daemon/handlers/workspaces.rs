@@ -175,9 +175,19 @@ pub fn set_quota(daemon: &Daemon, request: &SetQuota) -> Result<Workspace, ApiEr
 /// Removes a workspace; its snapshots stay. Where it is mounted it can be used until it is unmounted.
 ///
 /// # Errors
-/// When there is none of that name.
+/// When there is none of that name, or a sandbox has it.
 pub fn delete_workspace(daemon: &Daemon, request: &DeleteWorkspace) -> Result<Deleted, ApiError> {
-    let workspace = shown(daemon, daemon.store.workspace(&request.name)?);
+    let info = daemon.store.workspace(&request.name)?;
+    if let Some(sandbox) = daemon.sandboxes.of_workspace(info.id)? {
+        let what = format!(
+            "'{}' is the workspace of the sandbox '{sandbox}'",
+            request.name
+        );
+        return Err(ApiError::new(ErrorKind::Conflict, what)
+            .hint(format!("remove both with `floe sandbox kill {sandbox}`")));
+    }
+    let _held = daemon.mounts.hold(&info)?;
+    let workspace = shown(daemon, info);
     if !request.dry_run {
         daemon.store.delete_workspace(&request.name)?;
     }

@@ -15,6 +15,8 @@
 //! Callbacks of a session only send on a channel.
 
 mod dir;
+mod held;
+mod lent;
 mod place;
 mod recover;
 mod slot;
@@ -26,12 +28,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 
+use floe_fs::dispatch::fuser::IdShift;
 use floe_fs::{MountRecord, MountTarget, SnapshotInfo, Store, WorkspaceInfo};
 use parking_lot::{Condvar, Mutex};
 use tracing::{info, warn};
 
 use crate::daemon::guard::Told;
 use crate::error::{ApiError, ErrorKind};
+pub(crate) use lent::Lent;
 pub(crate) use recover::{Cleaned, Unrestored, clean};
 use slot::{Key, Slot};
 use watch::Event;
@@ -43,12 +47,15 @@ pub(crate) enum Subject {
     Workspace(WorkspaceInfo),
     /// A snapshot, to look at.
     Snapshot(SnapshotInfo),
+    /// A workspace, for a sandbox, that has other users than the host, or while it is filled. The mount goes
+    /// with the daemon, and a later one does not make it again.
+    Sandbox(WorkspaceInfo, Option<IdShift>),
 }
 
 impl Subject {
-    fn target(&self) -> MountTarget {
+    pub(in crate::daemon) fn target(&self) -> MountTarget {
         match self {
-            Self::Workspace(info) => MountTarget::Workspace(info.id),
+            Self::Workspace(info) | Self::Sandbox(info, _) => MountTarget::Workspace(info.id),
             Self::Snapshot(info) => MountTarget::Snapshot(info.id.clone()),
         }
     }
@@ -56,16 +63,35 @@ impl Subject {
     /// The workspace's name or the snapshot's id.
     fn label(&self) -> &str {
         match self {
-            Self::Workspace(info) => &info.name,
+            Self::Workspace(info) | Self::Sandbox(info, _) => &info.name,
             Self::Snapshot(info) => info.id.as_str(),
         }
+    }
+
+    /// Whether a later daemon mounts it again.
+    fn is_lasting(&self) -> bool {
+        !matches!(self, Self::Sandbox(..))
+    }
+
+    /// How its users are shown.
+    fn id_shift(&self) -> Option<IdShift> {
+        match self {
+            Self::Workspace(_) | Self::Snapshot(_) => None,
+            Self::Sandbox(_, shift) => *shift,
+        }
+    }
+
+    /// Whether set-id bits and device nodes in it may be honoured, if no sandbox could write to it. Whoever
+    /// is root in a sandbox is nobody on the host, but what they leave behind is root's.
+    fn may_be_trusted(&self) -> bool {
+        !matches!(self, Self::Sandbox(..))
     }
 
     /// A name for a directory of its own inside the store; number 1 is the usual one, others are
     /// for when it is taken. '@' is in no workspace's name.
     fn directory_name(&self, number: u32) -> String {
         let name = match self {
-            Self::Workspace(info) => info.name.clone(),
+            Self::Workspace(info) | Self::Sandbox(info, _) => info.name.clone(),
             Self::Snapshot(info) => format!("@{}", info.id),
         };
         match number {

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use floe_fs::dispatch::Dispatch;
-use floe_fs::dispatch::fuser::{FoundMount, Mount, MountError, MountOptions, mount_at};
+use floe_fs::dispatch::fuser::{FoundMount, IdShift, Mount, MountError, MountOptions, mount_at};
 use floe_fs::id::{SnapshotId, WorkspaceId};
 use floe_fs::{Attachment, MountTarget, View};
 use parking_lot::Mutex;
@@ -51,11 +51,19 @@ struct State {
     view: Option<Arc<View>>,
     /// There is at most one: a view's references belong to one kernel connection.
     session: Option<Session>,
+    /// Whether a virtual machine has it instead.
+    is_lent: bool,
+    /// How many are changing it from outside.
+    holders: usize,
+    /// Whether one of them has something of a sandbox's come in.
+    is_distrusted: bool,
 }
 
 /// One superblock.
 struct Session {
     number: u64,
+    /// How users are shown, on every directory of it.
+    id_shift: Option<IdShift>,
     // Dropped in this order: the engine stops using the kernel's cache before the mount goes.
     _attachment: Attachment,
     _guarded: Option<Guarded>,
@@ -88,6 +96,9 @@ impl Slot {
         dir: &Path,
     ) -> Result<(), ApiError> {
         let mut state = self.state.lock();
+        if state.is_lent {
+            return Err(lent(subject));
+        }
         let mine = self.dirs.lock().iter().any(|at| at == dir);
         let there = mount_at(dir).map_err(|error| {
             ApiError::new(ErrorKind::Failed, "cannot read the table of mounts").caused_by(&error)
@@ -129,9 +140,79 @@ impl Slot {
             dirs.push(dir.to_owned());
         }
         drop(dirs);
-        mounts.record(&self.target, dir);
+        // A sandbox's goes with the sandbox.
+        if subject.is_lasting() {
+            mounts.record(&self.target, dir);
+        }
         info!(dir = %dir.display(), what = subject.label(), "mounted");
         Ok(())
+    }
+
+    /// Opens it for a virtual machine, which has it for itself until [`Slot::take_back`].
+    pub(super) fn lend(&self, mounts: &Mounts, subject: &Subject) -> Result<Arc<View>, ApiError> {
+        let mut state = self.state.lock();
+        state.settle(mounts, END_WAIT);
+        if state.is_lent {
+            return Err(lent(subject));
+        }
+        if state.holders > 0 {
+            let what = format!("'{}' is being changed", subject.label());
+            return Err(ApiError::new(ErrorKind::Conflict, what).hint("try again in a moment"));
+        }
+        if let Some(session) = &state.session {
+            let on = session.mount.directories();
+            let on = on
+                .first()
+                .map_or("somewhere".to_owned(), |dir| format!("'{}'", dir.display()));
+            let what = format!("'{}' is mounted on {on}", subject.label());
+            return Err(ApiError::new(ErrorKind::Conflict, what).hint(format!(
+                "a virtual machine needs it for itself; unmount it with `floe umount {}`",
+                subject.label()
+            )));
+        }
+        let view = state.view(mounts, subject);
+        let view = view.and_then(|view| {
+            // Before the guest can write anything.
+            if let Subject::Workspace(info) | Subject::Sandbox(info, _) = subject {
+                mounts.store.distrust(&info.name)?;
+            }
+            Ok(view)
+        });
+        match view {
+            Ok(view) => {
+                state.is_lent = true;
+                Ok(view)
+            }
+            Err(error) => {
+                state.close_if_unused(mounts);
+                Err(error)
+            }
+        }
+    }
+
+    /// Keeps it from virtual machines until [`Slot::let_go`].
+    pub(super) fn hold(&self, subject: &Subject) -> Result<(), ApiError> {
+        let mut state = self.state.lock();
+        if state.is_lent {
+            return Err(lent(subject));
+        }
+        state.holders += 1;
+        Ok(())
+    }
+
+    /// Whoever held it is done.
+    pub(super) fn let_go(&self) {
+        let mut state = self.state.lock();
+        state.holders -= 1;
+        // The catalog says it by now.
+        state.is_distrusted &= state.holders > 0;
+    }
+
+    /// The virtual machine does not need it any more.
+    pub(super) fn take_back(&self, mounts: &Mounts) {
+        let mut state = self.state.lock();
+        state.is_lent = false;
+        state.close_if_unused(mounts);
     }
 
     /// Unmounts one of its directories.
@@ -225,6 +306,16 @@ impl Slot {
         mounts.tidy(&dirs);
     }
 
+    /// What it shows is not to be trusted from now on.
+    pub(super) fn distrust(&self) -> Result<(), ApiError> {
+        let mut state = self.state.lock();
+        state.is_distrusted = true;
+        match &state.session {
+            Some(session) => Ok(session.mount.distrust()?),
+            None => Ok(()),
+        }
+    }
+
     /// What is mounted inside its mounts, by whomever; the deepest last.
     pub(super) fn mounted_inside(&self) -> Result<Vec<PathBuf>, ApiError> {
         let state = self.state.lock();
@@ -268,6 +359,21 @@ impl Slot {
 }
 
 impl State {
+    /// The view, opened if it is not.
+    fn view(&mut self, mounts: &Mounts, subject: &Subject) -> Result<Arc<View>, ApiError> {
+        let view = match &self.view {
+            Some(view) => Arc::clone(view),
+            None => match subject {
+                Subject::Workspace(info) | Subject::Sandbox(info, _) => {
+                    mounts.store.open_live(&info.name)?
+                }
+                Subject::Snapshot(info) => mounts.store.open_frozen(&info.id)?,
+            },
+        };
+        self.view = Some(Arc::clone(&view));
+        Ok(view)
+    }
+
     /// Opens the view and starts a session on the directory.
     fn open(
         &mut self,
@@ -275,21 +381,20 @@ impl State {
         subject: &Subject,
         dir: &Path,
     ) -> Result<Session, ApiError> {
-        let view = match &self.view {
-            Some(view) => Arc::clone(view),
-            None => match subject {
-                Subject::Workspace(info) => mounts.store.open_live(&info.name)?,
-                Subject::Snapshot(info) => mounts.store.open_frozen(&info.id)?,
-            },
-        };
-        self.view = Some(Arc::clone(&view));
+        let view = self.view(mounts, subject)?;
         let root = rustix::process::geteuid().is_root();
         let options = MountOptions {
             read_only: view.is_frozen(),
             threads: MountOptions::default_threads(),
             source: format!("floe:{}:{}", mounts.store.id(), subject.label()),
             allow_other: root,
-            trusted: root,
+            // Not as it was when the request came: it may have been rolled back meanwhile. Whoever does
+            // that from here on waits for this slot, and finds the session.
+            trusted: root
+                && subject.may_be_trusted()
+                && !self.is_distrusted
+                && !view.is_sandboxed()?,
+            id_shift: subject.id_shift(),
         };
         let dispatch: Arc<dyn Dispatch> = Arc::clone(&view) as _;
         let mut guarded = None;
@@ -307,6 +412,7 @@ impl State {
         }));
         Ok(Session {
             number,
+            id_shift: subject.id_shift(),
             _attachment: attachment,
             _guarded: guarded,
             mount,
@@ -325,11 +431,18 @@ impl State {
 
     fn close_if_unused(&mut self, mounts: &Mounts) {
         if self.session.is_none()
+            && !self.is_lent
             && let Some(view) = self.view.take()
         {
             mounts.store.close_view(&view);
         }
     }
+}
+
+/// The error that a virtual machine has it.
+fn lent(subject: &Subject) -> ApiError {
+    let what = format!("'{}' is in a virtual machine", subject.label());
+    ApiError::new(ErrorKind::Conflict, what).hint("see which with `floe vm list`")
 }
 
 /// Mounts a session that runs on a further directory.
@@ -341,6 +454,13 @@ fn bind(session: &Session, subject: &Subject, dir: &Path) -> Result<(), ApiError
             "wait for them to end, or cut them off with `floe daemon stop`; then mount it again",
         ));
     };
+    if subject.id_shift().is_some() && subject.id_shift() != session.id_shift {
+        let what = format!("'{}' is mounted on '{}'", subject.label(), first.display());
+        return Err(ApiError::new(ErrorKind::Conflict, what).hint(format!(
+            "a sandbox needs it for itself; unmount it with `floe umount {}`",
+            subject.label()
+        )));
+    }
     if !rustix::process::geteuid().is_root() {
         let what = format!("'{}' is mounted on '{}'", subject.label(), first.display());
         return Err(ApiError::new(ErrorKind::Conflict, what).hint(format!(

@@ -17,13 +17,16 @@ use crate::wire::{Progress, Reply, Request, line};
 pub(super) fn catch(daemon: &Daemon, request: Request, stream: &mut UnixStream) -> io::Result<()> {
     match catch_unwind(AssertUnwindSafe(|| dispatch(daemon, request, stream))) {
         Ok(written) => written,
-        Err(_) => {
-            error!("a handler panicked; see above");
-            let error = ApiError::new(ErrorKind::Internal, "the daemon hit a bug in Floe")
-                .hint("the daemon's log has the details; please report it");
-            line::write(stream, &Reply::<()>::Error(error))
-        }
+        Err(_) => panicked(stream),
     }
+}
+
+/// Tells a client that its handler panicked.
+pub(super) fn panicked(stream: &mut UnixStream) -> io::Result<()> {
+    error!("a handler panicked; see above");
+    let error = ApiError::new(ErrorKind::Internal, "the daemon hit a bug in Floe")
+        .hint("the daemon's log has the details; please report it");
+    line::write(stream, &Reply::<()>::Error(error))
 }
 
 fn dispatch(daemon: &Daemon, request: Request, stream: &mut UnixStream) -> io::Result<()> {
@@ -85,6 +88,28 @@ fn dispatch(daemon: &Daemon, request: Request, stream: &mut UnixStream) -> io::R
         }),
         R::StoreConfig(request) => answer(stream, handlers::store_config(daemon, &request)),
         R::ShowSnapshot(request) => answer(stream, handlers::show_snapshot(daemon, &request)),
+        R::CreateSandbox(request) => answer(stream, handlers::create_sandbox(daemon, &request)),
+        R::ListSandboxes(request) => answer(stream, handlers::list_sandboxes(daemon, &request)),
+        R::ShowSandbox(request) => answer(stream, handlers::show_sandbox(daemon, &request)),
+        // Not one to be answered and done with: see `exec`.
+        R::SandboxExec(_) => answer::<()>(
+            stream,
+            Err(ApiError::new(ErrorKind::Internal, "a command went astray")),
+        ),
+        R::MeasureSandbox(request) => answer(stream, handlers::measure_sandbox(daemon, &request)),
+        R::PauseSandbox(request) => answer(stream, handlers::pause_sandbox(daemon, &request)),
+        R::ResumeSandbox(request) => answer(stream, handlers::resume_sandbox(daemon, &request)),
+        R::SnapshotSandbox(request) => answer(stream, handlers::snapshot_sandbox(daemon, &request)),
+        R::ForkSandbox(request) => answer(stream, handlers::fork_sandbox(daemon, &request)),
+        R::RollbackSandbox(request) => answer(stream, handlers::rollback_sandbox(daemon, &request)),
+        R::KillSandbox(request) => answer(stream, handlers::kill_sandbox(daemon, &request)),
+        R::InstallKernel(request) => answer(stream, handlers::install_kernel(daemon, &request)),
+        R::ShowKernel(_) => answer(stream, handlers::show_kernel(daemon)),
+        R::ReadConsole(request) => answer(stream, handlers::read_console(daemon, &request)),
+        R::SandboxLogs(request) => answer(stream, handlers::sandbox_logs(daemon, &request)),
+        R::ListTemplates(request) => answer(stream, handlers::list_templates(daemon, &request)),
+        R::BuildTemplate(request) => answer(stream, handlers::build_template(daemon, &request)),
+        R::DeleteTemplate(request) => answer(stream, handlers::delete_template(daemon, &request)),
     }
 }
 

@@ -5,6 +5,7 @@
 //! caller an `internal` error and nobody else anything.
 
 mod answer;
+mod exec;
 
 use std::collections::HashMap;
 use std::io::{self, BufReader};
@@ -16,12 +17,13 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags};
-use tracing::{debug, error, warn};
+use tracing::{debug, error, info_span, warn};
 
-use super::Daemon;
+use super::{Daemon, request};
 use crate::error::{ApiError, ErrorKind};
 use crate::wire::line::{self, LineError, REQUEST_BYTES_MAX};
 use crate::wire::{Greeting, Reply, Request};
+use exec::Then;
 
 /// Most connections at once; one more is turned away with an error.
 const CONNECTIONS_MAX: usize = 512;
@@ -63,11 +65,25 @@ impl Connections {
         may
     }
 
+    /// Notes that a request has begun that goes on for as long as its client wants. The end hangs up on
+    /// it, and waits for what is to be done then.
+    fn streams(&self, number: u64) {
+        let mut state = self.state.lock();
+        let ending = state.ending;
+        if let Some(connection) = state.open.get_mut(&number) {
+            connection.streams = true;
+            if ending {
+                hang_up(&connection.stream);
+            }
+        }
+    }
+
     fn finished(&self, number: u64) {
         let mut state = self.state.lock();
         let ending = state.ending;
         if let Some(connection) = state.open.get_mut(&number) {
             connection.busy = false;
+            connection.streams = false;
             if ending {
                 hang_up(&connection.stream);
             }
@@ -86,6 +102,8 @@ struct Connection {
     stream: UnixStream,
     /// A request was accepted and is not answered yet.
     busy: bool,
+    /// The request goes on for as long as its client wants.
+    streams: bool,
 }
 
 impl Server {
@@ -124,8 +142,10 @@ impl Server {
         let give_up = Instant::now() + FINISH_WAIT;
         let mut state = self.connections.state.lock();
         state.ending = true;
-        for connection in state.open.values().filter(|connection| !connection.busy) {
-            hang_up(&connection.stream);
+        for connection in state.open.values() {
+            if !connection.busy || connection.streams {
+                hang_up(&connection.stream);
+            }
         }
         while state.open.values().any(|connection| connection.busy) {
             if self
@@ -201,6 +221,7 @@ fn welcome(
             Connection {
                 stream: stream.try_clone()?,
                 busy: false,
+                streams: false,
             },
         );
         Ok(())
@@ -275,11 +296,25 @@ fn serve(
                 if !connections.begin(number) {
                     return Ok(());
                 }
+                let span = info_span!(
+                    "request",
+                    request = request::next_id(),
+                    verb = request.verb()
+                );
                 // A client that went away meanwhile does not want it.
-                let written = line::write(&mut stream, &Reply::<()>::Accepted)
-                    .and_then(|()| answer::catch(daemon, request, &mut stream));
+                let served = line::write(&mut stream, &Reply::<()>::Accepted).and_then(|()| {
+                    span.in_scope(|| match request {
+                        Request::SandboxExec(request) => {
+                            let begins = || connections.streams(number);
+                            exec::serve(daemon, request, &reader, &mut stream, &begins)
+                        }
+                        request => answer::catch(daemon, request, &mut stream).map(|()| Then::Next),
+                    })
+                });
                 connections.finished(number);
-                written.map_err(lost)?;
+                if served.map_err(lost)? == Then::Ended {
+                    return Ok(());
+                }
             }
             Err(LineError::Closed) => return Ok(()),
             Err(error) => {

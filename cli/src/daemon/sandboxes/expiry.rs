@@ -1,0 +1,174 @@
+//! The thread that ends or pauses sandboxes whose time is over.
+//!
+//! Times are those of the wall clock, as the catalog has them, and looked at again at least every
+//! few seconds, so that a clock that was set is noticed.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use floe_fs::{OnTimeout, SandboxState};
+use parking_lot::{Condvar, Mutex};
+use tracing::{info, warn};
+
+use super::{Answer, Sandboxes, is_up, life};
+use crate::error::{ApiError, ErrorKind};
+
+/// Longest sleep.
+const SLEEP_MAX: Duration = Duration::from_secs(5);
+/// How often rows of sandboxes that were killed long ago are forgotten.
+const TIDY_EVERY: Duration = Duration::from_secs(3600);
+/// After what could not be ended, it is tried again.
+const AGAIN: Duration = Duration::from_secs(10);
+
+/// When whose time is over.
+#[derive(Default)]
+pub(super) struct Clock {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    ends: HashMap<String, i64>,
+    ended: bool,
+}
+
+impl Clock {
+    /// Sets when a sandbox's time is over; `None`: never.
+    pub(super) fn set(&self, id: &str, ends_at: Option<i64>) {
+        let mut state = self.state.lock();
+        match ends_at {
+            Some(at) => state.ends.insert(id.to_owned(), at),
+            None => state.ends.remove(id),
+        };
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// Ends the thread.
+    pub(super) fn end(&self) {
+        self.state.lock().ended = true;
+        self.changed.notify_one();
+    }
+
+    /// Waits for one whose time is over, and takes it out, but no longer than that. `None` at the end.
+    fn next(&self, until: Instant) -> Option<Option<String>> {
+        let mut state = self.state.lock();
+        loop {
+            if state.ended {
+                return None;
+            }
+            let now = life::now();
+            let first = state
+                .ends
+                .iter()
+                .min_by_key(|(_, at)| **at)
+                .map(|(id, at)| (id.clone(), *at));
+            let wait = match first {
+                Some((id, at)) if at <= now => {
+                    state.ends.remove(&id);
+                    return Some(Some(id));
+                }
+                Some((_, at)) => {
+                    Duration::from_nanos(u64::try_from(at - now).unwrap_or(0)).min(SLEEP_MAX)
+                }
+                None => SLEEP_MAX,
+            };
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Some(None);
+            }
+            self.changed.wait_for(&mut state, wait.min(left));
+        }
+    }
+}
+
+/// Starts the thread.
+pub(super) fn start(sandboxes: &Arc<Sandboxes>) -> Answer<()> {
+    let me = Arc::downgrade(sandboxes);
+    let run = move || {
+        let mut tidy_at = Instant::now() + TIDY_EVERY;
+        loop {
+            let Some(sandboxes) = me.upgrade() else {
+                return;
+            };
+            let Some(next) = sandboxes.expiry.next(tidy_at) else {
+                return;
+            };
+            match next {
+                Some(id) => sandboxes.expire(&id),
+                None => {
+                    sandboxes.forget_deleted();
+                    tidy_at = Instant::now() + TIDY_EVERY;
+                }
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("expiry".into()).spawn(run);
+    thread.map(drop).map_err(|error| {
+        ApiError::new(ErrorKind::Failed, "cannot start a thread").caused_by(&error)
+    })
+}
+
+impl Sandboxes {
+    /// A sandbox's time is over, or was when this was found.
+    fn expire(&self, id: &str) {
+        let Ok(entry) = self.entry(id) else {
+            return;
+        };
+        // One lock from the look to the deed: whoever gives it time was before, or comes too late.
+        let Ok(mut inner) = self.locked(&entry) else {
+            return;
+        };
+        let (ends_at, state) = (inner.record.ends_at, inner.record.state);
+        // It was given more time meanwhile.
+        if ends_at.is_none_or(|at| at > life::now()) {
+            self.expiry.set(id, ends_at);
+            return;
+        }
+        let pauses = inner.record.on_timeout == OnTimeout::Pause;
+        let done = match pauses {
+            true if is_up(state) || state == SandboxState::Pausing => {
+                self.freeze_for_pause(&entry, &mut inner)
+            }
+            // Without processes there is nothing to pause, and its files were to stay.
+            true => return,
+            false => self.kill_locked(&entry, &mut inner).map(drop),
+        };
+        drop(inner);
+        match done {
+            Ok(()) => info!(sandbox = id, pauses, "the time of a sandbox was over"),
+            Err(error) if error.kind == ErrorKind::NotFound => {}
+            Err(error) => {
+                warn!(sandbox = id, error = error.error, causes = ?error.causes,
+                    "a sandbox whose time is over cannot be ended yet");
+                self.expiry.set(id, life::ends_at(Some(AGAIN)));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_whose_time_is_over_come_in_their_order_and_the_end_wakes_who_waits() {
+        let clock = Clock::default();
+        clock.set("late", Some(20));
+        clock.set("early", Some(10));
+        clock.set("never", Some(5));
+        clock.set("never", None);
+        clock.set("far", Some(i64::MAX));
+        let until = Instant::now() + TIDY_EVERY;
+        assert_eq!(clock.next(until), Some(Some("early".to_owned())));
+        assert_eq!(clock.next(until), Some(Some("late".to_owned())));
+        assert_eq!(clock.next(Instant::now()), Some(None));
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| clock.next(until));
+            clock.end();
+            assert_eq!(waiting.join().unwrap(), None);
+        });
+    }
+}

@@ -1,0 +1,262 @@
+//! Snapshots of a sandbox, forks of it, and putting it back on one.
+//!
+//! For a snapshot the processes are frozen, then the layer, then the processes go on: what is in it is the
+//! state of one moment. A request that arrives before they go on gets the same snapshot, since nothing can have
+//! happened in the sandbox between the two.
+
+use std::time::Duration;
+
+use floe_fs::id::{SnapshotId, TemplateName, WorkspaceName};
+use floe_fs::{ForkSource, SandboxRecord, SandboxState, SnapshotOptions};
+use tracing::error;
+
+use super::create::{new_id, new_token};
+use super::entry::{Entry, Inner};
+use super::life::{self, FREEZE_WAIT, lost};
+use super::spec::Spec;
+use super::start::not_running;
+use super::{Answer, Sandboxes, is_up};
+use crate::daemon::handlers::check_texts;
+use crate::error::{ApiError, ErrorKind};
+use crate::wire::records::Snapshot;
+use crate::wire::sandbox::{ForkedSandbox, Sandbox};
+use crate::wire::{ForkSandbox, SnapshotSandbox};
+
+/// How long a snapshot that several have asked for waits for more who do.
+const GATHER_MAX: Duration = Duration::from_millis(10);
+/// Most forks of one request.
+const FORKS_MAX: u32 = 100;
+
+impl Sandboxes {
+    /// Takes a snapshot of a sandbox that runs. One that is being taken for an equal request is the answer.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`]; [`ErrorKind::Conflict`] if it does not run; [`ErrorKind::Unavailable`] when
+    /// its processes do not come to rest: there is no snapshot then.
+    pub fn snapshot(&self, request: &SnapshotSandbox) -> Answer<Snapshot> {
+        check_texts(request.message.as_deref(), &request.labels)?;
+        let template = request
+            .name
+            .as_deref()
+            .map(TemplateName::parse)
+            .transpose()?;
+        let entry = self.entry(&request.sandbox)?;
+        let SnapshotSandbox {
+            sandbox,
+            name,
+            message,
+            labels,
+        } = request;
+        let key = format!("{sandbox} {name:?} {message:?} {labels:?}");
+        let taken = self.snapshots.run(&key, |door| {
+            let options = SnapshotOptions {
+                message: message.clone(),
+                labels: labels.clone(),
+                ..SnapshotOptions::default()
+            };
+            // Before the lock, which others need.
+            door.gather(GATHER_MAX);
+            let mut inner = self.locked(&entry)?;
+            if !is_up(inner.record.state) {
+                return Err(not_snapshotted(&entry.id, inner.record.state));
+            }
+            let take = || {
+                Ok(self
+                    .store
+                    .snapshot(&self.workspace_name_of(&entry)?, &options)?)
+            };
+            let taken = self.frozen(&entry, &mut inner, take, &|| door.close())?;
+            if let Some(name) = &template {
+                self.store.set_template(name, &taken.id, None)?;
+            }
+            self.logs
+                .note(&entry.id, "info", &format!("snapshot {}", taken.id));
+            Ok(Snapshot::from(taken))
+        });
+        let lost = || {
+            Err(ApiError::new(
+                ErrorKind::Internal,
+                "the snapshot was not taken",
+            ))
+        };
+        taken.map_or_else(lost, |(taken, _)| taken)
+    }
+
+    fn workspace_name_of(&self, entry: &Entry) -> Answer<String> {
+        self.workspace_name(&self.record(&entry.id)?)
+    }
+
+    /// Does something while the processes stand still. `before_they_go_on` is called when that is done and
+    /// before anything can happen in the sandbox again.
+    fn frozen<T>(
+        &self,
+        entry: &Entry,
+        inner: &mut Inner,
+        act: impl FnOnce() -> Answer<T>,
+        before_they_go_on: &dyn Fn(),
+    ) -> Answer<T> {
+        inner.set(&self.store, SandboxState::Snapshotting, None)?;
+        let running = inner.running.as_ref().ok_or_else(|| lost(&entry.id))?;
+        let acted = match running.engine.freeze(FREEZE_WAIT) {
+            Ok(()) => act(),
+            // They go on already.
+            Err(error) => {
+                inner.set(&self.store, SandboxState::Running, None)?;
+                return Err(error);
+            }
+        };
+        // Whatever becomes of the row: the same lock is needed to find it behind.
+        inner.put(&self.store, SandboxState::Running, None);
+        before_they_go_on();
+        // Whatever went wrong before.
+        let running = inner.running.as_ref().ok_or_else(|| lost(&entry.id))?;
+        if let Err(failed) = running.engine.thaw() {
+            error!(
+                sandbox = entry.id,
+                error = failed.error,
+                "a sandbox stands still"
+            );
+            return Err(failed);
+        }
+        acted
+    }
+
+    /// Makes further sandboxes of a sandbox as it is now, and starts them. Each is there or says why not.
+    ///
+    /// # Errors
+    /// As [`Sandboxes::snapshot`], then there is none.
+    pub fn fork(&self, request: &ForkSandbox) -> Answer<Vec<ForkedSandbox>> {
+        self.refuse_when_ending()?;
+        if request.count == 0 || request.count > FORKS_MAX {
+            let what = format!("there may be 1 to {FORKS_MAX} forks at once");
+            return Err(ApiError::new(ErrorKind::Usage, what));
+        }
+        let timeout = request.timeout_s.map(Duration::from_secs);
+        self.check_timeout(timeout)?;
+        let source = self.entry(&request.sandbox)?;
+        let mut inner = self.locked(&source)?;
+        if Spec::of(&inner.record)?
+            .vm
+            .is_some_and(|vm| vm.workspace.is_some())
+        {
+            let what = format!(
+                "'{}' has a workspace for itself, which forks would need too",
+                source.id
+            );
+            return Err(ApiError::new(ErrorKind::Conflict, what)
+                .hint("fork its workspace with `floe fork`, and start another machine with that"));
+        }
+        let name = self.workspace_name(&inner.record)?;
+        let ids: Vec<String> = (0..request.count)
+            .map(|_| new_id())
+            .collect::<Answer<_>>()?;
+        let names = ids
+            .iter()
+            .map(|id| WorkspaceName::parse(id))
+            .collect::<Result<Vec<_>, _>>()?;
+        let entries: Vec<_> = ids
+            .iter()
+            .map(|id| Ok(Entry::new(forked(&inner.record, id, request.timeout_s)?)))
+            .collect::<Answer<_>>()?;
+        let mut locks: Vec<_> = entries.iter().map(|entry| entry.inner.lock()).collect();
+        self.admit(&entries)?;
+        for at in 0..entries.len() {
+            if let Err(error) = self.store.put_sandbox(&locks[at].record) {
+                self.dismiss(&entries[at..]);
+                for (entry, lock) in entries.iter().zip(&mut locks).take(at) {
+                    self.abandon(entry, lock);
+                }
+                return Err(error.into());
+            }
+        }
+        let act = || Ok(self.store.fork(&ForkSource::Workspace(name), &names)?);
+        let made = match inner.record.state {
+            state if is_up(state) => self.frozen(&source, &mut inner, act, &|| ()),
+            SandboxState::Paused | SandboxState::Stopped => act(),
+            other => Err(not_snapshotted(&source.id, other)),
+        };
+        drop(inner);
+        let made = match made {
+            Ok(made) => made,
+            Err(error) => {
+                for (entry, lock) in entries.iter().zip(&mut locks) {
+                    self.abandon(entry, lock);
+                }
+                return Err(error);
+            }
+        };
+        let snapshot = made.first().and_then(|info| info.forked_from.clone());
+        let mut forks = Vec::new();
+        for (entry, mut lock) in entries.iter().zip(locks) {
+            lock.record.snapshot = snapshot.clone();
+            let made = self.bring_up(entry, &mut lock);
+            forks.push(match made.and_then(|()| self.shown(&lock.record)) {
+                Ok(shown) => ForkedSandbox::Sandbox(Box::new(shown)),
+                Err(error) => {
+                    self.abandon(entry, &mut lock);
+                    ForkedSandbox::Error(error)
+                }
+            });
+        }
+        Ok(forks)
+    }
+
+    /// Puts a sandbox's workspace back on a snapshot. Its processes are ended before, and started again.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] of the sandbox or the snapshot; or when it cannot be started again.
+    pub fn rollback(&self, id: &str, snapshot: &str) -> Answer<Sandbox> {
+        self.refuse_when_ending()?;
+        let entry = self.entry(id)?;
+        let mut inner = self.locked(&entry)?;
+        let to = self.store.find_snapshot(snapshot)?.id;
+        let name = self.workspace_name(&inner.record)?;
+        let timeout = Spec::of(&inner.record)?.timeout_s.map(Duration::from_secs);
+        let ends_at = inner.record.ends_at.or(life::ends_at(timeout));
+        let back = |_: &Inner| {
+            self.store.rollback(&name, to.as_str())?;
+            Ok(())
+        };
+        self.restart(&entry, &mut inner, back, |record| {
+            record.ends_at = ends_at;
+            record.snapshot = Some(to.clone());
+        })?;
+        self.expiry.set(id, ends_at);
+        self.logs.note(id, "info", &format!("rolled back to {to}"));
+        self.shown(&inner.record)
+    }
+}
+
+/// The row of a fork before it is made.
+fn forked(source: &SandboxRecord, id: &str, timeout_s: Option<u64>) -> Answer<SandboxRecord> {
+    let mut spec = Spec::of(source)?;
+    spec.token = spec.token.is_some().then(new_token).transpose()?;
+    spec.timeout_s = timeout_s;
+    spec.request = String::new();
+    Ok(SandboxRecord {
+        id: id.to_owned(),
+        state: SandboxState::Creating,
+        reason: None,
+        workspace: None,
+        snapshot: None::<SnapshotId>,
+        created_at: life::now(),
+        started_at: None,
+        ends_at: None,
+        generation: source.generation + 1,
+        slot: None,
+        session: None,
+        idempotency_key: None,
+        spec: spec.text()?,
+        deleted_at: None,
+        ..source.clone()
+    })
+}
+
+fn not_snapshotted(id: &str, state: SandboxState) -> ApiError {
+    let word = state.word();
+    let what = format!("sandbox '{id}' cannot be snapshotted while in '{word}' state");
+    ApiError {
+        error: what,
+        ..not_running(id, state)
+    }
+}

@@ -1,0 +1,392 @@
+//! The daemon's side of a monitor: one process, and one socket with a line of JSON for each thing said.
+//!
+//! Nothing the monitor says is trusted further than to be shown: a guest may have taken it over.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use floe_vmm::monitor::{Command, Event, How, LINE_MAX, MonitorConfig};
+use parking_lot::{Condvar, Mutex};
+use tracing::{debug, warn};
+
+use super::VmError;
+use crate::daemon::sandboxes::process::{Cgroup, Host, entering, open_log, wait_ended};
+use crate::output::printable;
+
+/// How long the monitor may take for anything that it is told.
+const WAIT: Duration = Duration::from_secs(30);
+/// How long it may take to take what is said.
+const SAY_WAIT: Duration = Duration::from_secs(2);
+/// How long it may take to end by itself.
+const END_WAIT: Duration = Duration::from_secs(2);
+/// How long to rest before looking again.
+const REST: Duration = Duration::from_millis(1);
+/// Lines of the console that are told.
+const LINES_TOLD: usize = 5;
+
+/// How a machine ended.
+#[derive(Clone, Debug)]
+pub(super) struct Ended {
+    how: How,
+    message: String,
+    panic: Option<String>,
+    lines: Vec<String>,
+}
+
+impl Ended {
+    /// Whether it did not end because somebody wanted it to.
+    pub(super) fn is_failure(&self) -> bool {
+        // Init says why it gives up, and switches the machine off.
+        let gave_up = self
+            .lines
+            .iter()
+            .any(|line| line.starts_with("floe-guest:"));
+        gave_up || self.panic.is_some() || matches!(self.how, How::GuestFault | How::HostFault)
+    }
+
+    /// In words, with what its console said last.
+    pub(super) fn told(&self) -> String {
+        let mut told = self.message.clone();
+        if let Some(panic) = &self.panic {
+            told = format!("{told}: {panic}");
+        }
+        let last = self.lines.iter().rev().take(LINES_TOLD);
+        let last: Vec<&str> = last.map(String::as_str).collect();
+        if !last.is_empty() {
+            let last: Vec<&str> = last.into_iter().rev().collect();
+            told = format!("{told}; its console said last: {}", last.join(" | "));
+        }
+        printable(&told)
+    }
+}
+
+#[derive(Default)]
+struct Said {
+    answer: Option<Event>,
+    running: bool,
+    failed: Option<(String, Option<String>)>,
+    ended: Option<Ended>,
+    closed: bool,
+}
+
+impl Said {
+    /// How the machine ended, if it has.
+    fn over(&self) -> Option<Ended> {
+        let lost = || Ended {
+            how: How::HostFault,
+            message: "its monitor was killed".to_owned(),
+            panic: None,
+            lines: Vec::new(),
+        };
+        self.ended.clone().or_else(|| self.closed.then(lost))
+    }
+}
+
+#[derive(Default)]
+struct Shared {
+    said: Mutex<Said>,
+    changed: Condvar,
+}
+
+/// One monitor.
+pub(super) struct Monitor {
+    child: Child,
+    socket: Mutex<UnixStream>,
+    shared: Arc<Shared>,
+    paused: AtomicBool,
+}
+
+impl Monitor {
+    /// Starts one in control groups.
+    pub(super) fn spawn(host: &Host, cgroup: &Cgroup, log: &Path) -> Result<Self, VmError> {
+        let failed = |source| VmError::Spawn { source };
+        let (ours, theirs) = UnixStream::pair().map_err(failed)?;
+        // A monitor that its guest has taken over may not read; nobody waits for it long.
+        ours.set_write_timeout(Some(SAY_WAIT)).map_err(failed)?;
+        let reader = ours.try_clone().map_err(failed)?;
+        let log = open_log(log).map_err(VmError::file(log))?;
+        let program = std::env::current_exe().map_err(failed)?;
+        let mut command = entering(&cgroup.ways_in());
+        command
+            .arg(program)
+            .args(["vm", "monitor"])
+            .env_clear()
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+            .current_dir("/")
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(Stdio::null())
+            .stderr(log);
+        let child = host.spawner.spawn(command).map_err(failed)?;
+        let shared = Arc::new(Shared::default());
+        let told = Arc::clone(&shared);
+        let listening = std::thread::Builder::new()
+            .name("floe-vm-said".to_owned())
+            .spawn(move || listen(reader, &told));
+        let monitor = Self {
+            child,
+            socket: Mutex::new(ours),
+            shared,
+            paused: AtomicBool::new(false),
+        };
+        listening.map_err(failed)?;
+        Ok(monitor)
+    }
+
+    /// Says what the machine is.
+    pub(super) fn configure(&self, config: &MonitorConfig) -> Result<(), VmError> {
+        self.say(config)
+    }
+
+    /// A connection of the monitor's to one of its servers.
+    pub(super) fn connection(&self, listener: &UnixListener) -> Result<UnixStream, VmError> {
+        let failed = |source| VmError::Monitor { source };
+        listener.set_nonblocking(true).map_err(failed)?;
+        let give_up = Instant::now() + WAIT;
+        loop {
+            match listener.accept() {
+                Ok((socket, _)) => {
+                    socket.set_nonblocking(false).map_err(failed)?;
+                    return Ok(socket);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(failed(error)),
+            }
+            self.refuse_if_over()?;
+            if Instant::now() >= give_up {
+                return Err(silent(WAIT));
+            }
+            std::thread::sleep(REST);
+        }
+    }
+
+    /// Waits until the guest runs.
+    pub(super) fn wait_until_running(&self) -> Result<(), VmError> {
+        self.wait(WAIT, |said| said.running.then_some(()))
+    }
+
+    /// Has the machine held, and its file systems quiet.
+    pub(super) fn pause(&self, wait: Duration) -> Result<(), VmError> {
+        let held = self.hold(wait);
+        if held.is_err() {
+            // Perhaps it was not held, and perhaps it was.
+            self.resume()?;
+        }
+        held
+    }
+
+    fn hold(&self, wait: Duration) -> Result<(), VmError> {
+        self.paused.store(true, Ordering::Relaxed);
+        self.command(Command::Pause)?;
+        let give_up = Instant::now() + wait;
+        loop {
+            if let Event::Status {
+                fs_in_flight: 0, ..
+            } = self.command(Command::Status)?
+            {
+                return Ok(());
+            }
+            if Instant::now() >= give_up {
+                return Err(silent(wait));
+            }
+            std::thread::sleep(REST);
+        }
+    }
+
+    /// Lets it run on.
+    pub(super) fn resume(&self) -> Result<(), VmError> {
+        self.command(Command::Resume)?;
+        self.paused.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Whether the machine is held.
+    pub(super) fn is_paused(&self) -> bool {
+        self.paused.load(Ordering::Relaxed)
+    }
+
+    /// How the machine ended, if it has.
+    pub(super) fn ended(&self) -> Option<Ended> {
+        self.shared.said.lock().over()
+    }
+
+    /// How the machine ended, if it does within the time.
+    pub(super) fn wait_ended(&self, wait: Duration) -> Option<Ended> {
+        let give_up = Instant::now() + wait;
+        let mut said = self.shared.said.lock();
+        while said.over().is_none() {
+            if self
+                .shared
+                .changed
+                .wait_until(&mut said, give_up)
+                .timed_out()
+            {
+                break;
+            }
+        }
+        said.over()
+    }
+
+    /// Ends it, however it is.
+    pub(super) fn end(self) {
+        drop(self);
+    }
+
+    /// Has a command carried out, and returns the answer.
+    fn command(&self, command: Command) -> Result<Event, VmError> {
+        let socket = self.socket.lock();
+        self.shared.said.lock().answer = None;
+        say(&socket, &command)?;
+        // A late answer to an earlier command is none to this one.
+        let is_to_this = |event: &Event| match event {
+            Event::Done { command: done } => *done == command,
+            Event::Status { .. } => command == Command::Status,
+            _ => true,
+        };
+        let answer = self.wait(WAIT, |said| said.answer.take().filter(is_to_this))?;
+        drop(socket);
+        match answer {
+            Event::Refused { message } => Err(VmError::Refused {
+                message: printable(&message),
+                hint: None,
+            }),
+            answer => Ok(answer),
+        }
+    }
+
+    fn say(&self, message: &impl serde::Serialize) -> Result<(), VmError> {
+        say(&self.socket.lock(), message)
+    }
+
+    fn wait<T>(
+        &self,
+        wait: Duration,
+        mut look: impl FnMut(&mut Said) -> Option<T>,
+    ) -> Result<T, VmError> {
+        let give_up = Instant::now() + wait;
+        let mut said = self.shared.said.lock();
+        loop {
+            if let Some(found) = look(&mut said) {
+                return Ok(found);
+            }
+            over(&said)?;
+            if self
+                .shared
+                .changed
+                .wait_until(&mut said, give_up)
+                .timed_out()
+            {
+                return Err(silent(wait));
+            }
+        }
+    }
+
+    fn refuse_if_over(&self) -> Result<(), VmError> {
+        over(&self.shared.said.lock())
+    }
+}
+
+impl Drop for Monitor {
+    fn drop(&mut self) {
+        // Told by the end of the socket, if not so.
+        if let Err(error) = self.say(&Command::Stop) {
+            debug!(%error, "a monitor is gone already");
+        }
+        if wait_ended(&mut self.child, END_WAIT).is_some() {
+            return;
+        }
+        if let Err(error) = self.child.kill().and_then(|()| self.child.wait()) {
+            warn!(%error, "cannot end a monitor");
+        }
+    }
+}
+
+fn silent(wait: Duration) -> VmError {
+    VmError::Silent {
+        seconds: wait.as_secs(),
+    }
+}
+
+/// An error if the monitor has nothing more to say.
+fn over(said: &Said) -> Result<(), VmError> {
+    if let Some((message, hint)) = &said.failed {
+        return Err(VmError::Refused {
+            message: message.clone(),
+            hint: hint.clone(),
+        });
+    }
+    if let Some(ended) = &said.ended {
+        return Err(VmError::Ended { told: ended.told() });
+    }
+    if said.closed {
+        let source = io::Error::from(io::ErrorKind::UnexpectedEof);
+        return Err(VmError::Monitor { source });
+    }
+    Ok(())
+}
+
+fn say(mut socket: &UnixStream, message: &impl serde::Serialize) -> Result<(), VmError> {
+    let failed = |source| VmError::Monitor { source };
+    let mut line = serde_json::to_vec(message).map_err(|error| failed(error.into()))?;
+    line.push(b'\n');
+    socket.write_all(&line).map_err(failed)
+}
+
+/// Keeps what a monitor says, until it says nothing any more.
+fn listen(socket: UnixStream, shared: &Shared) {
+    let mut reader = BufReader::new(socket);
+    loop {
+        let mut line = Vec::new();
+        let most = u64::try_from(LINE_MAX).unwrap_or(u64::MAX);
+        let read = reader.by_ref().take(most).read_until(b'\n', &mut line);
+        let event = match read {
+            Ok(0) | Err(_) => break,
+            Ok(_) => serde_json::from_slice::<Event>(&line),
+        };
+        let mut said = shared.said.lock();
+        match event {
+            Ok(Event::Running) => said.running = true,
+            Ok(Event::Failed {
+                message,
+                causes,
+                hint,
+            }) => {
+                let all: Vec<&str> = std::iter::once(&message)
+                    .chain(&causes)
+                    .map(String::as_str)
+                    .collect();
+                let hint = hint.map(|hint| printable(&hint));
+                said.failed = Some((printable(&all.join(": ")), hint));
+            }
+            Ok(Event::Ended {
+                how,
+                message,
+                panic,
+                lines,
+                ..
+            }) => {
+                said.ended = Some(Ended {
+                    how,
+                    message,
+                    panic,
+                    lines,
+                });
+            }
+            // One command is under way at a time.
+            Ok(answer) => said.answer = Some(answer),
+            Err(error) => {
+                warn!(%error, "a monitor is not understood");
+                break;
+            }
+        }
+        drop(said);
+        shared.changed.notify_all();
+    }
+    shared.said.lock().closed = true;
+    shared.changed.notify_all();
+}
