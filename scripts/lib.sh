@@ -181,6 +181,25 @@ floe_processes() {
     done
 }
 
+# sandbox_processes [DIR]: pids of what holds sandboxes; with DIR only those that name it on their command
+# line.
+sandbox_processes() {
+    local dir=${1:-} process exe
+    for process in /proc/[0-9]*; do
+        exe=$(readlink "$process/exe" 2>/dev/null) || continue
+        exe=${exe% (deleted)}
+        case $exe in
+            */bwrap) ;;
+            # Of the sandbox's first process nothing tells whose it is.
+            */floe/guest) if [[ -n $dir ]]; then continue; fi ;;
+            *) continue ;;
+        esac
+        if [[ -z $dir ]] || tr '\0' '\n' <"$process/cmdline" 2>/dev/null | grep -qaF -- "$dir"; then
+            printf '%s\n' "${process#/proc/}"
+        fi
+    done
+}
+
 # at_end FUNCTION: calls it when the script ends, also when it is interrupted.
 at_end() {
     # shellcheck disable=SC2064 # the name is known now
@@ -196,7 +215,7 @@ remove_below() {
     if [[ ! -d $dir ]]; then
         return
     fi
-    for pid in $(floe_processes "$dir"); do
+    for pid in $(floe_processes "$dir") $(sandbox_processes "$dir"); do
         kill "$pid" 2>/dev/null || true
         for _ in {1..50}; do
             if [[ ! -d /proc/$pid ]]; then

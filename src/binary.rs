@@ -33,6 +33,12 @@ pub fn repository() -> PathBuf {
     std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(compiled_in, Into::into)
 }
 
+/// cargo's target directory, where things that tests need may be kept.
+#[must_use]
+pub fn target() -> PathBuf {
+    target_and_profile().0
+}
+
 fn build() -> PathBuf {
     let (target, profile) = target_and_profile();
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());

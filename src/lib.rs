@@ -32,6 +32,10 @@
 //! | [`xattrs`] | extended attributes as a sorted map |
 //! | [`workload`] | random operations from a seed, numbered files, load in the background |
 //! | [`python`] | a process of its own for mappings, record locks, SQLite |
+//! | [`sandbox`] | [`Server`]: a store with its HTTP interface, and sandboxes in it |
+//! | [`api`] | requests to that interface |
+//! | [`leftovers`] | what sandboxes have of the host, and must not leave there |
+//! | [`packages`] | Python's and JavaScript's packages, installed for tests |
 //! | [`recorder`] | a disk that remembers, for what a power failure would leave |
 //! | [`watchdog`] | ends a hang and says where every thread waits |
 //! | [`random`] | the small seeded generator behind them |
@@ -41,17 +45,21 @@
 
 #![forbid(unsafe_code)]
 
+pub mod api;
 pub mod binary;
 pub mod command;
 pub mod disk;
 pub mod faults;
 pub mod frozen;
+pub mod leftovers;
 pub mod mounts;
+pub mod packages;
 pub mod process;
 pub mod python;
 pub mod random;
 pub mod recorder;
 pub mod requirements;
+pub mod sandbox;
 pub mod snapshots;
 pub mod store;
 pub mod tree;
@@ -59,6 +67,7 @@ pub mod watchdog;
 pub mod workload;
 pub mod xattrs;
 
+pub use api::Api;
 pub use command::Output;
 pub use disk::Disk;
 pub use faults::Faults;
@@ -66,6 +75,7 @@ pub use frozen::FrozenLayers;
 pub use python::Python;
 pub use recorder::Recorder;
 pub use requirements::{long_run, require_root_and_fuse};
+pub use sandbox::Server;
 pub use snapshots::Snapshots;
 pub use store::TestStore;
 pub use tree::{ScanOptions, Tree};

@@ -12,7 +12,17 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 600;
 
 /// Where `unsafe` may stand, and nowhere else. A file is listed once it exists and needs it.
-const UNSAFE_FILES: [&str; 1] = ["fs/src/sys.rs"];
+const UNSAFE_FILES: [&str; 9] = [
+    "fs/src/sys.rs",
+    "vmm/guest/src/agent/sys.rs",
+    "vmm/payload/io.rs",
+    "vmm/payload/main.rs",
+    "vmm/payload/mem.rs",
+    "vmm/payload/start.rs",
+    "vmm/src/confine/jail.rs",
+    "vmm/src/machine/vcpu/kick.rs",
+    "vmm/src/machine/vm.rs",
+];
 
 /// Words that must not be part of a package's code or manifest: what it may not know of.
 const STRANGERS: [(&str, &[&str]); 2] = [
