@@ -244,14 +244,18 @@ impl Monitor {
         say(&socket, &command)?;
         // A late answer to an earlier command is none to this one.
         let is_to_this = |event: &Event| match event {
-            Event::Done { command: done } => *done == command,
+            Event::Done { command: done }
+            | Event::Refused {
+                command: Some(done),
+                ..
+            } => *done == command,
             Event::Status { .. } => command == Command::Status,
             _ => true,
         };
         let answer = self.wait(WAIT, |said| said.answer.take().filter(is_to_this))?;
         drop(socket);
         match answer {
-            Event::Refused { message } => Err(VmError::Refused {
+            Event::Refused { message, .. } => Err(VmError::Refused {
                 message: printable(&message),
                 hint: None,
             }),
