@@ -28,6 +28,10 @@ pub const WORKSPACE_DIR: &str = "/workspace";
 /// The name of a machine that was given none.
 pub const HOSTNAME: &str = "floe";
 
+/// How the line on the console begins with which init says why the machine is no good, before it switches
+/// it off. What else the agent prints there begins otherwise.
+pub const GAVE_UP: &str = "floe-guest: gave up: ";
+
 /// Longest host name in bytes. Source: uname(2), `__NEW_UTS_LEN`.
 pub const HOSTNAME_MAX: usize = 64;
 

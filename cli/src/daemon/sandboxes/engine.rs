@@ -25,11 +25,11 @@ impl Engine {
     /// Has everything in it stand still.
     ///
     /// # Errors
-    /// When it does not within the time: it goes on then.
+    /// When it does not within the time (of a machine, within the monitor's): it goes on then.
     pub(super) fn freeze(&self, wait: Duration) -> Answer<()> {
         match self {
             Self::Process(process) => process.cgroup.freeze(wait)?,
-            Self::Vm(vm) => vm.pause(wait)?,
+            Self::Vm(vm) => vm.pause()?,
         }
         Ok(())
     }

@@ -16,7 +16,7 @@ mod off;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use floe_guest::vm::{OptionError, VmOptions};
+use floe_guest::vm::{GAVE_UP, OptionError, VmOptions};
 use rustix::process::{Pid, Resource, Rlimit, getpid};
 use thiserror::Error;
 
@@ -74,7 +74,7 @@ pub fn run() -> ExitCode {
 /// Says on the console why this machine is no good. Not by a panic of the kernel: that prints so much
 /// that the reason would not be among the last lines.
 fn fail(why: &str) {
-    say(&format!("floe-guest: {why}"));
+    say(&format!("{GAVE_UP}{why}"));
     // What the kernel says goes another way, and must not come first.
     match rustix::termios::tcdrain(rustix::stdio::stderr()) {
         Ok(()) | Err(_) => {}

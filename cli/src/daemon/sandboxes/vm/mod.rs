@@ -115,9 +115,9 @@ impl Vm {
         }
     }
 
-    /// Holds the machine: none of its vCPUs runs, and its file systems have answered all it asked.
-    pub(super) fn pause(&self, wait: Duration) -> Result<(), VmError> {
-        self.monitor.pause(wait)
+    /// Holds the machine: none of its vCPUs runs.
+    pub(super) fn pause(&self) -> Result<(), VmError> {
+        self.monitor.pause()
     }
 
     /// Lets it run on.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use floe_guest::vm::GAVE_UP;
 use floe_vmm::monitor::{Command, Event, How, LINE_MAX, MonitorConfig};
 use parking_lot::{Condvar, Mutex};
 use tracing::{debug, warn};
@@ -46,7 +47,7 @@ impl Ended {
         let gave_up = self
             .lines
             .iter()
-            .any(|line| line.starts_with("floe-guest:"));
+            .any(|line| line.starts_with(GAVE_UP));
         gave_up || self.panic.is_some() || matches!(self.how, How::GuestFault | How::HostFault)
     }
 
@@ -170,32 +171,16 @@ impl Monitor {
         self.wait(WAIT, |said| said.running.then_some(()))
     }
 
-    /// Has the machine held, and its file systems quiet.
-    pub(super) fn pause(&self, wait: Duration) -> Result<(), VmError> {
-        let held = self.hold(wait);
+    /// Has the machine held. The monitor waits for what its file systems were asked first, but not for
+    /// ever: a request that is left is one that nobody in the machine has an answer to.
+    pub(super) fn pause(&self) -> Result<(), VmError> {
+        self.paused.store(true, Ordering::Relaxed);
+        let held = self.command(Command::Pause);
         if held.is_err() {
             // Perhaps it was not held, and perhaps it was.
             self.resume()?;
         }
-        held
-    }
-
-    fn hold(&self, wait: Duration) -> Result<(), VmError> {
-        self.paused.store(true, Ordering::Relaxed);
-        self.command(Command::Pause)?;
-        let give_up = Instant::now() + wait;
-        loop {
-            if let Event::Status {
-                fs_in_flight: 0, ..
-            } = self.command(Command::Status)?
-            {
-                return Ok(());
-            }
-            if Instant::now() >= give_up {
-                return Err(silent(wait));
-            }
-            std::thread::sleep(REST);
-        }
+        held.map(drop)
     }
 
     /// Lets it run on.
