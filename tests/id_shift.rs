@@ -84,6 +84,7 @@ impl Fixture {
             allow_other: true,
             trusted: how.trusted,
             id_shift: how.shift,
+            others_write: false,
         };
         let mount = Mount::new(view.clone(), &dir, &options, &mut |_| ());
         let mount = mount.inspect_err(|_| self.store.close_view(&view))?;

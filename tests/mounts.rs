@@ -324,3 +324,112 @@ fn a_renamed_workspace_keeps_its_own_place_and_another_gets_a_free_one() {
         0
     );
 }
+
+#[test]
+fn a_workspace_is_looked_at_on_another_directory_and_shows_each_change_at_once() {
+    let store = with_workspace("w");
+    let live = store.mount("w");
+    let seen = store.base().join("mnt/seen");
+    fs::write(live.join("file"), "first").unwrap();
+    fs::create_dir(live.join("dir")).unwrap();
+    let look = |dir: &Path| {
+        store.ok([
+            "mount".as_ref(),
+            "--read-only".as_ref(),
+            "w".as_ref(),
+            dir.as_os_str(),
+        ])
+    };
+    look(&seen);
+    look(&seen);
+    let names = || {
+        let names = fs::read_dir(seen.join("dir")).unwrap();
+        let mut names: Vec<_> = names.map(|name| name.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    // Each thing is looked at before and after, so that the kernel could believe what it knows.
+    for round in 0..50 {
+        let text = format!("{round} and what is written in round {round}");
+        fs::write(live.join("file"), &text).unwrap();
+        assert_eq!(fs::read_to_string(seen.join("file")).unwrap(), text);
+        let name = format!("{round}");
+        assert!(!seen.join("dir").join(&name).exists());
+        fs::write(live.join("dir").join(&name), "").unwrap();
+        assert!(seen.join("dir").join(&name).exists());
+        assert_eq!(names().len(), round + 1);
+    }
+    fs::rename(live.join("dir/0"), live.join("dir/renamed")).unwrap();
+    fs::remove_file(live.join("dir/1")).unwrap();
+    assert!(!names().contains(&OsString::from("0")) && !names().contains(&OsString::from("1")));
+    assert!(names().contains(&OsString::from("renamed")));
+    // A change of the same length, within one tick of a clock perhaps.
+    fs::write(live.join("file"), "aaaa").unwrap();
+    assert_eq!(fs::read(seen.join("file")).unwrap(), b"aaaa");
+    fs::write(live.join("file"), "bbbb").unwrap();
+    assert_eq!(fs::read(seen.join("file")).unwrap(), b"bbbb");
+    let refused = fs::write(seen.join("file"), "mine").unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(libc::EROFS));
+    let refused = fs::remove_file(seen.join("file")).unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(libc::EROFS));
+
+    // What it holds of a removed file is its own, and no more.
+    let held = fs::File::open(seen.join("file")).unwrap();
+    fs::remove_file(live.join("file")).unwrap();
+    assert_eq!(held.metadata().unwrap().len(), 4);
+    drop(held);
+
+    // A snapshot and a rollback go on beside it.
+    let id = store.snapshot("w");
+    fs::write(live.join("later"), "").unwrap();
+    assert!(seen.join("later").exists());
+    store.ok(["rollback", "w", &id]);
+    assert!(!seen.join("later").exists() && !live.join("later").exists());
+
+    // Each goes without the other, and both come back after a kill, as they were.
+    store.ok(["umount".as_ref(), live.as_os_str()]);
+    assert!(seen.join("dir/renamed").exists());
+    store.ok(["mount".as_ref(), "w".as_ref(), live.as_os_str()]);
+    fs::write(live.join("again"), "").unwrap();
+    assert!(seen.join("again").exists());
+    store.kill_daemon();
+    // Any command brings everything back.
+    store.ok(["ws", "list"]);
+    let access = || {
+        let status = store.json(["daemon", "status"]);
+        let of = |dir: &Path| {
+            let mounts = status["mounts"].as_array().unwrap().iter();
+            let mut found = mounts.filter(|mount| mount["dir"] == dir.to_str().unwrap());
+            found
+                .next()
+                .map(|mount| mount["read_only"].as_bool().unwrap())
+        };
+        (of(&live), of(&seen))
+    };
+    assert_eq!(access(), (Some(false), Some(true)));
+    fs::write(live.join("after"), "").unwrap();
+    assert!(seen.join("after").exists());
+    let refused = fs::write(seen.join("after"), "mine").unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(libc::EROFS));
+    store.fails(4, ["mount".as_ref(), "w".as_ref(), seen.as_os_str()]);
+
+    store.ok(["umount".as_ref(), seen.as_os_str()]);
+    assert_eq!(access(), (Some(false), None));
+    store.ok(["umount", "w"]);
+    assert!(mounts::below(store.base()).is_empty());
+    store.check();
+}
+
+#[test]
+fn without_a_directory_a_workspace_is_looked_at_in_a_place_of_its_own() {
+    let store = with_workspace("w");
+    let own = |arguments: &[&str]| store.ok(arguments).trim().to_owned();
+    let live = own(&["mount", "w"]);
+    let seen = own(&["mount", "--read-only", "w"]);
+    assert_ne!(live, seen);
+    assert_eq!(own(&["mount", "--read-only", "w"]), seen);
+    assert_eq!(own(&["mount", "w"]), live);
+    let unmounted = store.json(["umount", "w"]);
+    assert_eq!(unmounted["unmounted"].as_array().unwrap().len(), 2);
+    assert!(!Path::new(&seen).exists());
+}

@@ -366,6 +366,8 @@ pub enum Row {
         dir: Vec<u8>,
         workspace: Option<WorkspaceId>,
         snapshot: Option<SnapshotId>,
+        /// Of a workspace: whether only to look at.
+        read_only: bool,
     },
     /// Forgets the mount of this there; one of something else stays.
     DropMount {

@@ -58,6 +58,7 @@ impl Mounted {
         let root = rustix::process::geteuid().is_root();
         let options = MountOptions {
             read_only: view.is_frozen(),
+            others_write: false,
             threads: MountOptions::default_threads(),
             source: format!("floe:{}:{label}", store.id()),
             allow_other: root,

@@ -29,6 +29,11 @@ pub(crate) struct Mount {
     target: String,
     /// Directory to mount on
     dir: Option<PathBuf>,
+    /// Only look at a workspace, also while a virtual machine has it
+    ///
+    /// What others change in it is seen at once. Snapshots are read-only without it.
+    #[arg(long)]
+    read_only: bool,
 }
 
 impl Mount {
@@ -42,6 +47,7 @@ impl Mount {
         let mounted = client.call(wire::Mount {
             target: self.target.clone(),
             dir: dir.as_deref().map(WirePath::from),
+            read_only: self.read_only,
         })?;
         let dir = mounted.dir.to_path();
         here::check(client.daemon_pid(), &[&dir])?;

@@ -119,6 +119,7 @@ mod tests {
         round_trip(&Request::from(Mount {
             target: "w".into(),
             dir: Some(WirePath::from(std::path::Path::new("/mnt/ü"))),
+            read_only: true,
         }));
     }
 

@@ -160,6 +160,9 @@ requests! {
         target: String,
         /// Where, absolute; absent for the place inside the store.
         dir: Option<WirePath>,
+        /// A workspace only to look at, whoever works in it.
+        #[serde(default)]
+        read_only: bool,
     }
 
     /// Unmounts one directory, or every mount of a workspace or snapshot.

@@ -288,10 +288,12 @@ fn apply_store_row(connection: &Connection, row: &Row) -> rusqlite::Result<usize
             dir,
             workspace,
             snapshot,
-        } => prepare("INSERT OR REPLACE INTO mount VALUES (?1,?2,?3)")?.execute(params![
+            read_only,
+        } => prepare("INSERT OR REPLACE INTO mount VALUES (?1,?2,?3,?4)")?.execute(params![
             dir,
             workspace.map(|id| int(id.0)),
             snapshot.as_ref().map(|id| id.as_str()),
+            read_only,
         ]),
         Row::DropMount {
             dir,

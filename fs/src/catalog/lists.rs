@@ -42,6 +42,7 @@ pub(crate) struct MountRow {
     pub(crate) dir: Vec<u8>,
     pub(crate) workspace: Option<WorkspaceId>,
     pub(crate) snapshot: Option<SnapshotId>,
+    pub(crate) read_only: bool,
 }
 
 /// Identity and counts of a store.
@@ -251,7 +252,7 @@ impl Catalog {
         let during = "reading the mounts";
         self.collect(
             "reading mounts",
-            "SELECT dir, workspace, snapshot FROM mount",
+            "SELECT dir, workspace, snapshot, read_only FROM mount",
             [],
             |row| {
                 let workspace: Option<i64> = row.get(1).map_err(CatalogError::during(during))?;
@@ -262,6 +263,7 @@ impl Catalog {
                         .and_then(|id| u64::try_from(id).ok())
                         .map(WorkspaceId),
                     snapshot: snapshot.and_then(|id| SnapshotId::parse(&id)),
+                    read_only: row.get(3).map_err(CatalogError::during(during))?,
                 })
             },
         )

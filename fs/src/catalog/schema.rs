@@ -312,6 +312,7 @@ CREATE INDEX template_by_recipe ON template(recipe, updated_at) WHERE recipe IS 
 
 ALTER TABLE base ADD COLUMN public INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE layer ADD COLUMN sandboxed INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE mount ADD COLUMN read_only INTEGER NOT NULL DEFAULT 0;
 ";
 
 /// Brings an open catalog from `from` to [`FORMAT`] in one transaction.

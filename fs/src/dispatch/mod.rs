@@ -20,11 +20,14 @@ mod attempt;
 mod convert;
 mod errno;
 pub mod fuser;
+mod held;
+mod onlooker;
 mod op;
 pub mod wire;
 mod writers;
 
 pub use errno::Errno;
+pub use onlooker::Onlooker;
 pub use op::OpError;
 pub(crate) use writers::Writers;
 

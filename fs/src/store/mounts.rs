@@ -22,6 +22,7 @@ impl Store {
             dir,
             workspace,
             snapshot,
+            read_only: mount.read_only,
         }))
     }
 
@@ -55,6 +56,7 @@ impl Store {
             Some(MountRecord {
                 target,
                 dir: PathBuf::from(OsStr::from_bytes(&row.dir)),
+                read_only: row.read_only,
             })
         });
         Ok(records.collect())
@@ -91,6 +93,7 @@ mod tests {
                     .id,
             ),
             dir: "/somewhere".into(),
+            read_only: name == "b",
         };
         let (first, second) = (record("a"), record("b"));
         store.record_mount(&first).unwrap();
@@ -115,6 +118,7 @@ mod tests {
         let record = MountRecord {
             target: MountTarget::Workspace(store.create_workspace(&name).unwrap().id),
             dir: "/somewhere".into(),
+            read_only: false,
         };
         store.record_mount(&record).unwrap();
         drop(store);

@@ -307,6 +307,8 @@ pub struct MountRecord {
     pub target: MountTarget,
     /// Where.
     pub dir: PathBuf,
+    /// A workspace only to look at. (A snapshot never is to change, and is not marked.)
+    pub read_only: bool,
 }
 
 /// Nanoseconds since the epoch as RFC 3339 in UTC with microseconds.

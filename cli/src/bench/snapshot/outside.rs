@@ -82,6 +82,7 @@ pub(super) fn clients(lab: &Lab<'_>, section: &mut Section, files: u64) -> Resul
         let mounted = client.call(Mount {
             target: WORKSPACE.to_owned(),
             dir: None,
+            read_only: false,
         });
         let touched = mounted
             .step("mount the workspace")?

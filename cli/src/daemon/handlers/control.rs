@@ -1,9 +1,8 @@
 //! The daemon itself.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 
-use floe_fs::MountTarget;
+use floe_fs::{MountRecord, MountTarget};
 
 use super::Daemon;
 use crate::error::ApiError;
@@ -21,18 +20,19 @@ pub fn status(daemon: &Daemon, _: &Status) -> Result<DaemonStatus, ApiError> {
         .into_iter()
         .map(|info| (info.id, info.name))
         .collect();
-    let mounted = |(dir, target): (PathBuf, _)| {
-        let (workspace, snapshot, read_only) = match target {
+    let mounted = |record: MountRecord| {
+        let (workspace, snapshot, read_only) = match record.target {
             MountTarget::Workspace(id) => {
                 let name = names.get(&id).cloned();
-                (name.or_else(|| Some("(deleted)".to_owned())), None, false)
+                let name = name.or_else(|| Some("(deleted)".to_owned()));
+                (name, None, record.read_only)
             }
             MountTarget::Snapshot(id) => (None, Some(id.to_string()), true),
         };
         Mounted {
             workspace,
             snapshot,
-            dir: WirePath::from(&*dir),
+            dir: WirePath::from(&*record.dir),
             read_only,
         }
     };

@@ -53,7 +53,9 @@ fn side(daemon: &Daemon, text: &str) -> Result<DiffSide, ApiError> {
         return Ok(DiffSide::Base(daemon.store.workspace(workspace)?.name));
     }
     Ok(match subject(daemon, text)? {
-        Subject::Workspace(info) | Subject::Sandbox(info, _) => DiffSide::Workspace(info.name),
+        Subject::Workspace(info) | Subject::Sandbox(info, _) | Subject::Onlooker(info) => {
+            DiffSide::Workspace(info.name)
+        }
         Subject::Snapshot(info) => DiffSide::Snapshot(info.id),
     })
 }

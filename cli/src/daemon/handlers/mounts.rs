@@ -13,14 +13,19 @@ use crate::wire::{Mount, Umount, WirePath};
 /// # Errors
 /// When there is no such thing, or it cannot be mounted there.
 pub fn mount(daemon: &Daemon, request: &Mount) -> Result<Mounted, ApiError> {
-    let subject = subject(daemon, &request.target)?;
+    let subject = match subject(daemon, &request.target)? {
+        Subject::Workspace(info) if request.read_only => Subject::Onlooker(info),
+        subject => subject,
+    };
     let dir = request.dir.as_ref().map(WirePath::to_path);
     let dir = daemon.mounts.mount(&subject, dir.as_deref())?;
     let (workspace, snapshot) = match subject {
-        Subject::Workspace(info) | Subject::Sandbox(info, _) => (Some(info.name), None),
+        Subject::Workspace(info) | Subject::Sandbox(info, _) | Subject::Onlooker(info) => {
+            (Some(info.name), None)
+        }
         Subject::Snapshot(info) => (None, Some(info.id.to_string())),
     };
-    let read_only = snapshot.is_some();
+    let read_only = request.read_only || snapshot.is_some();
     Ok(Mounted {
         workspace,
         snapshot,
@@ -51,7 +56,7 @@ pub fn umount(daemon: &Daemon, request: &Umount) -> Result<Unmounted, ApiError> 
         Ok(Subject::Snapshot(info)) => {
             unmounted(daemon, &MountTarget::Snapshot(info.id), request.lazy)
         }
-        Ok(Subject::Workspace(_) | Subject::Sandbox(..)) => Ok(Unmounted {
+        Ok(Subject::Workspace(_) | Subject::Sandbox(..) | Subject::Onlooker(_)) => Ok(Unmounted {
             unmounted: Vec::new(),
         }),
         Err(error) if error.kind == ErrorKind::NotFound => {

@@ -119,7 +119,7 @@ pub fn fork(daemon: &Daemon, request: &Fork) -> Result<Forked, ApiError> {
         ForkSource::Snapshot(daemon.store.find_snapshot(&request.source)?.id)
     } else {
         match subject(daemon, &request.source)? {
-            Subject::Workspace(info) | Subject::Sandbox(info, _) => {
+            Subject::Workspace(info) | Subject::Sandbox(info, _) | Subject::Onlooker(info) => {
                 ForkSource::Workspace(info.name)
             }
             Subject::Snapshot(info) => ForkSource::Snapshot(info.id),

@@ -99,7 +99,7 @@ pub fn sizes(
                 let usage = of_snapshots.next().unwrap_or_default();
                 Size::Snapshot(Box::new(snapshot_size(info, usage)))
             }
-            Subject::Workspace(info) | Subject::Sandbox(info, _) => {
+            Subject::Workspace(info) | Subject::Sandbox(info, _) | Subject::Onlooker(info) => {
                 if of_workspaces.is_none() {
                     of_workspaces = Some(daemon.store.usage(&mut tell)?.workspaces);
                 }

@@ -2,15 +2,16 @@
 //!
 //! A *slot* belongs to one workspace or snapshot and holds its open view, the session that serves
 //! it, and the directories it is on. The first directory starts a session (one superblock); each
-//! further one is a bind mount of it, so that locks and page cache stay one. Invariants:
-//! * a directory is in the catalog's record of mounts and either in `Slot::dirs` or among
+//! further one is a bind mount of it, so that locks and page cache stay one. A workspace can have a second
+//! session, only to look at, beside it or beside a virtual machine. Invariants:
+//! * a directory is in the catalog's record of mounts and either in `Slot::places` or among
 //!   `unrestored`, or it is in none of them;
-//! * a slot has one session at most: a view's references belong to one kernel connection, so a
+//! * a slot has one session to work in at most: a view's references belong to one kernel connection, so a
 //!   session that was unmounted lazily and is still used stands in the way of a new one;
 //! * a view is open as long as its slot has a session.
 //!
 //! Locks, in order: `slots` (short, never while the kernel works) or `reserved` (likewise); then
-//! one slot's `state`; then its `dirs`; then `unrestored`. A directory is reserved before a slot's
+//! one slot's `state`; then its `places`; then `unrestored`. A directory is reserved before a slot's
 //! state is locked, never after, and made, mounted on and removed only while it is reserved.
 //! Callbacks of a session only send on a channel.
 
@@ -19,6 +20,7 @@ mod held;
 mod lent;
 mod place;
 mod recover;
+mod session;
 mod slot;
 mod watch;
 
@@ -37,7 +39,7 @@ use crate::daemon::guard::Told;
 use crate::error::{ApiError, ErrorKind};
 pub(crate) use lent::Lent;
 pub(crate) use recover::{Cleaned, Unrestored, clean};
-use slot::{Key, Slot};
+use slot::{Key, Place, Slot};
 use watch::Event;
 
 /// What can be mounted.
@@ -45,6 +47,8 @@ use watch::Event;
 pub(crate) enum Subject {
     /// A workspace, to work in.
     Workspace(WorkspaceInfo),
+    /// A workspace, only to look at, whoever works in it.
+    Onlooker(WorkspaceInfo),
     /// A snapshot, to look at.
     Snapshot(SnapshotInfo),
     /// A workspace, for a sandbox, that has other users than the host, or while it is filled. The mount goes
@@ -55,7 +59,9 @@ pub(crate) enum Subject {
 impl Subject {
     pub(in crate::daemon) fn target(&self) -> MountTarget {
         match self {
-            Self::Workspace(info) | Self::Sandbox(info, _) => MountTarget::Workspace(info.id),
+            Self::Workspace(info) | Self::Sandbox(info, _) | Self::Onlooker(info) => {
+                MountTarget::Workspace(info.id)
+            }
             Self::Snapshot(info) => MountTarget::Snapshot(info.id.clone()),
         }
     }
@@ -63,7 +69,7 @@ impl Subject {
     /// The workspace's name or the snapshot's id.
     fn label(&self) -> &str {
         match self {
-            Self::Workspace(info) | Self::Sandbox(info, _) => &info.name,
+            Self::Workspace(info) | Self::Sandbox(info, _) | Self::Onlooker(info) => &info.name,
             Self::Snapshot(info) => info.id.as_str(),
         }
     }
@@ -76,7 +82,7 @@ impl Subject {
     /// How its users are shown.
     fn id_shift(&self) -> Option<IdShift> {
         match self {
-            Self::Workspace(_) | Self::Snapshot(_) => None,
+            Self::Workspace(_) | Self::Onlooker(_) | Self::Snapshot(_) => None,
             Self::Sandbox(_, shift) => *shift,
         }
     }
@@ -84,7 +90,12 @@ impl Subject {
     /// Whether set-id bits and device nodes in it may be honoured, if no sandbox could write to it. Whoever
     /// is root in a sandbox is nobody on the host, but what they leave behind is root's.
     fn may_be_trusted(&self) -> bool {
-        !matches!(self, Self::Sandbox(..))
+        !matches!(self, Self::Sandbox(..) | Self::Onlooker(_))
+    }
+
+    /// Whether it is only to look at what others change.
+    fn is_onlooker(&self) -> bool {
+        matches!(self, Self::Onlooker(_))
     }
 
     /// A name for a directory of its own inside the store; number 1 is the usual one, others are
@@ -92,6 +103,7 @@ impl Subject {
     fn directory_name(&self, number: u32) -> String {
         let name = match self {
             Self::Workspace(info) | Self::Sandbox(info, _) => info.name.clone(),
+            Self::Onlooker(info) => format!("{}@ro", info.name),
             Self::Snapshot(info) => format!("@{}", info.id),
         };
         match number {
@@ -201,7 +213,7 @@ impl Mounts {
         let slots = self.slots.lock();
         slots
             .get(&Key::from(target))
-            .map(|slot| slot.dirs.lock().clone())
+            .map(|slot| slot.dirs())
             .unwrap_or_default()
     }
 
@@ -212,17 +224,13 @@ impl Mounts {
     }
 
     /// Everything mounted, by directory.
-    pub(crate) fn all(&self) -> Vec<(PathBuf, MountTarget)> {
+    pub(crate) fn all(&self) -> Vec<MountRecord> {
         let mut all = Vec::new();
         for slot in self.every_slot() {
-            all.extend(
-                slot.dirs
-                    .lock()
-                    .iter()
-                    .map(|dir| (dir.clone(), slot.target.clone())),
-            );
+            let places = slot.places().into_iter();
+            all.extend(places.map(|place| place.record(&slot.target)));
         }
-        all.sort_by(|a, b| a.0.cmp(&b.0));
+        all.sort_by(|a, b| a.dir.cmp(&b.dir));
         all
     }
 
@@ -230,7 +238,7 @@ impl Mounts {
     pub(crate) fn end(&self) {
         self.ending.store(true, Ordering::Release);
         // In this order a mount inside another goes before it.
-        for (dir, target) in self.all().into_iter().rev() {
+        for MountRecord { dir, target, .. } in self.all().into_iter().rev() {
             let slot = self.slot(target);
             let Err(error) = slot.umount(self, &dir, false) else {
                 continue;
@@ -257,9 +265,7 @@ impl Mounts {
     }
 
     fn slot_at(&self, dir: &Path) -> Option<Arc<Slot>> {
-        self.every_slot()
-            .into_iter()
-            .find(|slot| slot.dirs.lock().iter().any(|at| at == dir))
+        self.every_slot().into_iter().find(|slot| slot.is_on(dir))
     }
 
     /// Forgets a slot that holds nothing and that nobody else is about to use.
@@ -271,23 +277,21 @@ impl Mounts {
         }
     }
 
-    fn record(&self, target: &MountTarget, dir: &Path) {
-        let record = MountRecord {
-            target: target.clone(),
-            dir: dir.to_owned(),
-        };
+    fn record(&self, target: &MountTarget, place: &Place) {
+        let record = place.record(target);
         if let Err(error) = self.store.record_mount(&record) {
-            warn!(dir = %dir.display(), %error, "a killed daemon would not restore this mount");
+            warn!(dir = %record.dir.display(), %error, "a killed daemon would not restore this mount");
         }
         self.unrestored
             .lock()
-            .retain(|unrestored| unrestored.record.dir != dir);
+            .retain(|unrestored| unrestored.record.dir != record.dir);
     }
 
     fn forget(&self, target: &MountTarget, dir: &Path) {
         let record = MountRecord {
             target: target.clone(),
             dir: dir.to_owned(),
+            read_only: false,
         };
         if let Err(error) = self.store.forget_mount(&record) {
             warn!(dir = %dir.display(), %error, "a killed daemon would restore this mount");

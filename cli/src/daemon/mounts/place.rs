@@ -9,6 +9,7 @@ use floe_fs::MountTarget;
 use floe_fs::dispatch::fuser::mount_at;
 use tracing::info;
 
+use super::slot::{Key, Place};
 use super::{Mounts, Subject, dir};
 use crate::error::{ApiError, ErrorKind};
 
@@ -22,8 +23,12 @@ impl Mounts {
         let target = subject.target();
         let places = self.own_places();
         for number in 1..=u32::MAX {
-            let dirs = self.dirs(&target);
-            let has = dirs.into_iter().find(|dir| dir.starts_with(&places));
+            let slot = self.slots.lock().get(&Key::from(&target)).cloned();
+            let on = slot.map(|slot| slot.places()).unwrap_or_default();
+            let fits = |place: &Place| {
+                place.read_only == subject.is_onlooker() && place.dir.starts_with(&places)
+            };
+            let has = on.into_iter().find(fits).map(|place| place.dir);
             let place = has.unwrap_or_else(|| places.join(subject.directory_name(number)));
             let place = dir::resolve(&place, self.store.dir())?;
             let reserved = self.reserve(&place);

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use floe_fs::dispatch::fuser::{MountError, every_mount, floe_mounts};
 use floe_fs::id::{SnapshotId, WorkspaceId};
-use floe_fs::{MountRecord, MountTarget, OpenError, Store};
+use floe_fs::{MountRecord, MountTarget, OpenError, Store, WorkspaceInfo};
 use tracing::{debug, info, warn};
 
 use super::{Mounts, Subject, dir};
@@ -150,7 +150,7 @@ impl Mounts {
         // A mount inside another comes after it.
         records.sort_by(|a, b| a.dir.cmp(&b.dir));
         for record in records {
-            let subject = match self.subject(&record.target) {
+            let subject = match self.subject(&record) {
                 Err(error) if error.kind == ErrorKind::NotFound => {
                     info!(dir = %record.dir.display(), "what was mounted there was deleted");
                     self.forget(&record.target, &record.dir);
@@ -207,22 +207,23 @@ impl Mounts {
         Ok(given_up)
     }
 
-    fn subject(&self, target: &MountTarget) -> Result<Subject, ApiError> {
-        match target {
-            MountTarget::Workspace(id) => self.workspace_by_id(*id),
+    fn subject(&self, record: &MountRecord) -> Result<Subject, ApiError> {
+        match &record.target {
+            MountTarget::Workspace(id) if record.read_only => {
+                Ok(Subject::Onlooker(self.workspace_by_id(*id)?))
+            }
+            MountTarget::Workspace(id) => Ok(Subject::Workspace(self.workspace_by_id(*id)?)),
             MountTarget::Snapshot(id) => self.snapshot_by_id(id),
         }
     }
 
-    fn workspace_by_id(&self, id: WorkspaceId) -> Result<Subject, ApiError> {
+    fn workspace_by_id(&self, id: WorkspaceId) -> Result<WorkspaceInfo, ApiError> {
         let found = self
             .store
             .workspaces()?
             .into_iter()
             .find(|info| info.id == id);
-        found
-            .map(Subject::Workspace)
-            .ok_or_else(|| ApiError::new(ErrorKind::NotFound, "its workspace was deleted"))
+        found.ok_or_else(|| ApiError::new(ErrorKind::NotFound, "its workspace was deleted"))
     }
 
     fn snapshot_by_id(&self, id: &SnapshotId) -> Result<Subject, ApiError> {

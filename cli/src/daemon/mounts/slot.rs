@@ -5,16 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use floe_fs::dispatch::Dispatch;
-use floe_fs::dispatch::fuser::{FoundMount, IdShift, Mount, MountError, MountOptions, mount_at};
+use floe_fs::dispatch::fuser::{FoundMount, Mount, MountError, MountOptions, mount_at};
 use floe_fs::id::{SnapshotId, WorkspaceId};
-use floe_fs::{Attachment, MountTarget, View};
+use floe_fs::{MountRecord, MountTarget, View};
 use parking_lot::Mutex;
 use tracing::{info, warn};
 
+use super::session::{Session, Sessions, served};
 use super::watch::Event;
 use super::{Mounts, Subject};
-use crate::daemon::guard::Guarded;
 use crate::error::{ApiError, ErrorKind, shell_word};
 
 /// How long the last unmount waits for the kernel to let go of the file system.
@@ -38,20 +37,39 @@ impl From<&MountTarget> for Key {
     }
 }
 
+/// A directory that it is mounted on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) dir: PathBuf,
+    /// Whether only to look at.
+    pub(super) read_only: bool,
+}
+
+impl Place {
+    /// What a later daemon needs to know of it.
+    pub(super) fn record(&self, target: &MountTarget) -> MountRecord {
+        MountRecord {
+            target: target.clone(),
+            dir: self.dir.clone(),
+            read_only: self.read_only,
+        }
+    }
+}
+
 /// See the module above.
 pub(super) struct Slot {
     pub(super) target: MountTarget,
     /// The directories it is mounted on, oldest first.
-    pub(super) dirs: Mutex<Vec<PathBuf>>,
+    places: Mutex<Vec<Place>>,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
     view: Option<Arc<View>>,
-    /// There is at most one: a view's references belong to one kernel connection.
-    session: Option<Session>,
-    /// Whether a virtual machine has it instead.
+    /// Of those to work in there is at most one: a view's references belong to one kernel connection.
+    sessions: Sessions,
+    /// Whether a virtual machine has it, and nobody else works in it.
     is_lent: bool,
     /// How many are changing it from outside.
     holders: usize,
@@ -59,22 +77,11 @@ struct State {
     is_distrusted: bool,
 }
 
-/// One superblock.
-struct Session {
-    number: u64,
-    /// How users are shown, on every directory of it.
-    id_shift: Option<IdShift>,
-    // Dropped in this order: the engine stops using the kernel's cache before the mount goes.
-    _attachment: Attachment,
-    _guarded: Option<Guarded>,
-    mount: Mount,
-}
-
 impl Slot {
     pub(super) fn new(target: MountTarget) -> Self {
         Self {
             target,
-            dirs: Mutex::default(),
+            places: Mutex::default(),
             state: Mutex::default(),
         }
     }
@@ -85,7 +92,22 @@ impl Slot {
         self.state
             .try_lock()
             .is_some_and(|state| state.view.is_none())
-            && self.dirs.lock().is_empty()
+            && self.places.lock().is_empty()
+    }
+
+    /// The directories it is mounted on, oldest first.
+    pub(super) fn places(&self) -> Vec<Place> {
+        self.places.lock().clone()
+    }
+
+    /// Whether it is mounted on a directory.
+    pub(super) fn is_on(&self, dir: &Path) -> bool {
+        self.places.lock().iter().any(|place| place.dir == dir)
+    }
+
+    /// The directories it is mounted on.
+    pub(super) fn dirs(&self) -> Vec<PathBuf> {
+        self.places().into_iter().map(|place| place.dir).collect()
     }
 
     /// Mounts on a directory that the caller prepared and reserved.
@@ -96,10 +118,18 @@ impl Slot {
         dir: &Path,
     ) -> Result<(), ApiError> {
         let mut state = self.state.lock();
-        if state.is_lent {
-            return Err(lent(subject));
+        if state.is_lent && !subject.is_onlooker() {
+            let error = lent(subject);
+            return Err(error.hint(format!(
+                "it can be looked at meanwhile: `floe mount --read-only {}`",
+                subject.label()
+            )));
         }
-        let mine = self.dirs.lock().iter().any(|at| at == dir);
+        let place = Place {
+            dir: dir.to_owned(),
+            read_only: subject.is_onlooker(),
+        };
+        let mine = self.places.lock().contains(&place);
         let there = mount_at(dir).map_err(|error| {
             ApiError::new(ErrorKind::Failed, "cannot read the table of mounts").caused_by(&error)
         })?;
@@ -117,32 +147,28 @@ impl Slot {
                 shell_word(&dir.to_string_lossy())
             )));
         }
-        if mine
-            && let Some(session) = &state.session
-            && session.mount.directories().iter().any(|at| at == dir)
-        {
+        if mine && state.sessions.on(dir).is_some() {
             return Err(MountError::covered(dir).into());
         }
         state.settle(mounts, END_WAIT);
-        match &state.session {
+        match state.sessions.of(subject) {
             Some(session) => bind(session, subject, dir)?,
             None => {
                 let session = state.open(mounts, subject, dir);
                 if session.is_err() {
                     state.close_if_unused(mounts);
                 }
-                state.session = Some(session?);
+                *state.sessions.of(subject) = Some(session?);
             }
         }
-        let mut dirs = self.dirs.lock();
+        let mut places = self.places.lock();
         // It may be there still if somebody unmounted it by hand a moment ago.
-        if !dirs.iter().any(|at| at == dir) {
-            dirs.push(dir.to_owned());
-        }
-        drop(dirs);
+        places.retain(|at| at.dir != dir);
+        places.push(place.clone());
+        drop(places);
         // A sandbox's goes with the sandbox.
         if subject.is_lasting() {
-            mounts.record(&self.target, dir);
+            mounts.record(&self.target, &place);
         }
         info!(dir = %dir.display(), what = subject.label(), "mounted");
         Ok(())
@@ -159,7 +185,7 @@ impl Slot {
             let what = format!("'{}' is being changed", subject.label());
             return Err(ApiError::new(ErrorKind::Conflict, what).hint("try again in a moment"));
         }
-        if let Some(session) = &state.session {
+        if let Some(session) = state.sessions.working() {
             let on = session.mount.directories();
             let on = on
                 .first()
@@ -229,12 +255,8 @@ impl Slot {
     /// unmounted is, even if another directory is busy; the first error is returned.
     pub(super) fn umount_all(&self, mounts: &Mounts, lazy: bool) -> Result<Vec<PathBuf>, ApiError> {
         let mut state = self.state.lock();
-        let mut dirs = self.dirs.lock().clone();
-        for dir in state
-            .session
-            .iter()
-            .flat_map(|session| session.mount.directories())
-        {
+        let mut dirs = self.dirs();
+        for dir in state.sessions.directories() {
             if !dirs.contains(&dir) {
                 dirs.push(dir);
             }
@@ -263,7 +285,9 @@ impl Slot {
         dir: &Path,
         lazy: bool,
     ) -> Result<(), ApiError> {
-        if let Some(session) = &state.session {
+        // One that is nowhere any more says why it is not there.
+        let session = state.sessions.on(dir);
+        if let Some(session) = session.or_else(|| state.sessions.iter().next()) {
             session.mount.unmount(dir, lazy)?;
         }
         self.forget(mounts, dir);
@@ -271,11 +295,11 @@ impl Slot {
     }
 
     fn forget(&self, mounts: &Mounts, dir: &Path) {
-        let mut dirs = self.dirs.lock();
-        let before = dirs.len();
-        dirs.retain(|at| at != dir);
-        let forgotten = dirs.len() < before;
-        drop(dirs);
+        let mut places = self.places.lock();
+        let before = places.len();
+        places.retain(|at| at.dir != dir);
+        let forgotten = places.len() < before;
+        drop(places);
         if forgotten {
             mounts.forget(&self.target, dir);
         }
@@ -284,11 +308,11 @@ impl Slot {
     /// The kernel's connection of that session has ended.
     pub(super) fn session_ended(&self, mounts: &Mounts, number: u64) {
         let mut state = self.state.lock();
-        let Some(session) = state.session.take_if(|session| session.number == number) else {
+        let Some((session, mounted)) = state.sessions.take(number) else {
             return;
         };
         // Still in the table if the connection was aborted: what is dead must not stay there.
-        for mount in session.mount.mounts() {
+        for mount in mounted {
             let dir = mount.dir.display();
             match mount.detach() {
                 Ok(true) => {}
@@ -297,7 +321,10 @@ impl Slot {
             }
         }
         drop(session);
-        let dirs = self.dirs.lock().clone();
+        // What the other one is on stays.
+        let there = state.sessions.directories();
+        let mut dirs = self.dirs();
+        dirs.retain(|dir| !there.contains(dir));
         for dir in &dirs {
             self.forget(mounts, dir);
         }
@@ -310,7 +337,8 @@ impl Slot {
     pub(super) fn distrust(&self) -> Result<(), ApiError> {
         let mut state = self.state.lock();
         state.is_distrusted = true;
-        match &state.session {
+        // What is only to look at never was.
+        match state.sessions.working() {
             Some(session) => Ok(session.mount.distrust()?),
             None => Ok(()),
         }
@@ -319,23 +347,22 @@ impl Slot {
     /// What is mounted inside its mounts, by whomever; the deepest last.
     pub(super) fn mounted_inside(&self) -> Result<Vec<PathBuf>, ApiError> {
         let state = self.state.lock();
-        let Some(session) = &state.session else {
-            return Ok(Vec::new());
-        };
-        session.mount.mounted_inside().map_err(|error| {
-            ApiError::new(ErrorKind::Failed, "cannot read the table of mounts").caused_by(&error)
-        })
+        let inside = state.sessions.iter().map(|session| {
+            session.mount.mounted_inside().map_err(|error| {
+                ApiError::new(ErrorKind::Failed, "cannot read the table of mounts")
+                    .caused_by(&error)
+            })
+        });
+        let inside: Result<Vec<Vec<PathBuf>>, ApiError> = inside.collect();
+        Ok(inside?.concat())
     }
 
     /// Forgets directories that somebody unmounted or moved by other means.
     pub(super) fn reconcile(&self, mounts: &Mounts, present: &dyn Fn(&Path) -> bool) {
         let missing = |slot: &Self| -> Vec<PathBuf> {
-            slot.dirs
-                .lock()
-                .iter()
-                .filter(|dir| !present(dir))
-                .cloned()
-                .collect()
+            let mut dirs = slot.dirs();
+            dirs.retain(|dir| !present(dir));
+            dirs
         };
         if missing(self).is_empty() {
             return;
@@ -343,11 +370,7 @@ impl Slot {
         // The table may be older than a mount made meanwhile: decide under the slot's lock, by
         // the session's own, fresh look.
         let state = self.state.lock();
-        let now: Vec<PathBuf> = state
-            .session
-            .iter()
-            .flat_map(|session| session.mount.directories())
-            .collect();
+        let now = state.sessions.directories();
         let mut gone = missing(self);
         gone.retain(|dir| !now.contains(dir));
         for dir in &gone {
@@ -364,7 +387,7 @@ impl State {
         let view = match &self.view {
             Some(view) => Arc::clone(view),
             None => match subject {
-                Subject::Workspace(info) | Subject::Sandbox(info, _) => {
+                Subject::Workspace(info) | Subject::Sandbox(info, _) | Subject::Onlooker(info) => {
                     mounts.store.open_live(&info.name)?
                 }
                 Subject::Snapshot(info) => mounts.store.open_frozen(&info.id)?,
@@ -384,7 +407,7 @@ impl State {
         let view = self.view(mounts, subject)?;
         let root = rustix::process::geteuid().is_root();
         let options = MountOptions {
-            read_only: view.is_frozen(),
+            read_only: view.is_frozen() || subject.is_onlooker(),
             threads: MountOptions::default_threads(),
             source: format!("floe:{}:{}", mounts.store.id(), subject.label()),
             allow_other: root,
@@ -395,10 +418,10 @@ impl State {
                 && !self.is_distrusted
                 && !view.is_sandboxed()?,
             id_shift: subject.id_shift(),
+            others_write: subject.is_onlooker(),
         };
-        let dispatch: Arc<dyn Dispatch> = Arc::clone(&view) as _;
         let mut guarded = None;
-        let mount = Mount::new(dispatch, dir, &options, &mut |device| {
+        let mount = Mount::new(served(&view, subject), dir, &options, &mut |device| {
             guarded = Some(mounts.guard.serves(device));
         })?;
         let attachment = view.attach(mount.kernel_cache());
@@ -419,18 +442,14 @@ impl State {
         })
     }
 
-    /// Once the session is on no directory any more: waits for it to end, and closes what it used.
-    /// If programs still use it, it stays until they are done.
+    /// Once a session is on no directory any more: waits for it to end, and closes what it used.
     fn settle(&mut self, mounts: &Mounts, wait: Duration) {
-        let over = |session: &mut Session| {
-            session.mount.directories().is_empty() && session.mount.wait_end(wait)
-        };
-        drop(self.session.take_if(over));
+        self.sessions.settle(wait);
         self.close_if_unused(mounts);
     }
 
     fn close_if_unused(&mut self, mounts: &Mounts) {
-        if self.session.is_none()
+        if self.sessions.is_empty()
             && !self.is_lent
             && let Some(view) = self.view.take()
         {

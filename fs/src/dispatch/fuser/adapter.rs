@@ -20,6 +20,7 @@ use parking_lot::RwLockReadGuard;
 
 use super::cache::FuseCache;
 use super::convert::{self, TTL};
+use super::mount::MountOptions;
 use super::shift::IdShift;
 use super::syncing;
 use crate::attr::Attr;
@@ -35,7 +36,11 @@ pub(super) struct Adapter {
     dispatch: Arc<dyn Dispatch>,
     cache: Arc<FuseCache>,
     shift: Option<IdShift>,
-    /// How long the kernel may believe names: zero where it cannot be told to drop them.
+    /// Others change the file system as well, and the kernel is not told.
+    others_write: bool,
+    /// How long the kernel may believe attributes.
+    attr_ttl: Duration,
+    /// How long it may believe names: zero where it cannot be told to drop them.
     name_ttl: Duration,
 }
 
@@ -43,13 +48,20 @@ impl Adapter {
     pub(super) fn new(
         dispatch: Arc<dyn Dispatch>,
         cache: Arc<FuseCache>,
-        shift: Option<IdShift>,
+        options: &MountOptions,
     ) -> Self {
+        let ttl = if options.others_write {
+            Duration::ZERO
+        } else {
+            TTL
+        };
         Self {
             dispatch,
             cache,
-            shift,
-            name_ttl: TTL,
+            shift: options.id_shift,
+            others_write: options.others_write,
+            attr_ttl: ttl,
+            name_ttl: ttl,
         }
     }
 
@@ -141,7 +153,7 @@ impl Adapter {
     fn entry(&self, entry: &Entry, reply: ReplyEntry) {
         let attr = self.attr(entry.ino, &entry.attr);
         let generation = self.generation(entry.ino);
-        reply.entry_with_ttls(&TTL, &self.name_ttl, &attr, generation);
+        reply.entry_with_ttls(&self.attr_ttl, &self.name_ttl, &attr, generation);
     }
 
     fn make(
@@ -229,7 +241,16 @@ mod tests {
         store
             .create_workspace(&WorkspaceName::parse("w").unwrap())
             .unwrap();
-        let adapter = Adapter::new(store.open_live("w").unwrap(), FuseCache::new(), None);
+        let options = MountOptions {
+            read_only: false,
+            threads: 1,
+            source: "floe:test:w".to_owned(),
+            allow_other: false,
+            trusted: false,
+            id_shift: None,
+            others_write: false,
+        };
+        let adapter = Adapter::new(store.open_live("w").unwrap(), FuseCache::new(), &options);
         let root = INodeNo(Ino::ROOT.0);
         let panicked = adapter.run::<()>("test", root, |_| panic!("expected by this test"));
         assert_eq!(panicked.result, Err(Errno::EIO));

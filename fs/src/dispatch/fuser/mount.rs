@@ -42,6 +42,8 @@ pub struct MountOptions {
     /// Ids on the host are others than in the store: the mount is for a user namespace. `None`: they are
     /// the same.
     pub id_shift: Option<IdShift>,
+    /// Others change the file system meanwhile: the kernel asks each time, and believes nothing.
+    pub others_write: bool,
 }
 
 impl MountOptions {
@@ -122,7 +124,7 @@ impl Mount {
         let learned = cache.learn_device(&superblock);
         learned.map_err(failed("looking at the file system"))?;
         made(cache.device());
-        let adapter = Adapter::new(dispatch.clone(), cache.clone(), options.id_shift);
+        let adapter = Adapter::new(dispatch.clone(), cache.clone(), options);
         let config = config(options);
         // The kernel sends its first request when the superblock is made; it waits in the device.
         let session = Session::from_fd(adapter, OwnedFd::from(device), config.acl, config)
@@ -165,7 +167,7 @@ impl Mount {
         };
         drop(open_device()?);
         let cache = FuseCache::new();
-        let adapter = Adapter::new(dispatch.clone(), cache.clone(), options.id_shift);
+        let adapter = Adapter::new(dispatch.clone(), cache.clone(), options);
         let mut config = config(options);
         config.mount_options = vec![
             MountOption::FSName(options.source.clone()),

@@ -1,8 +1,7 @@
 //! What is agreed with the kernel when a session starts (FUSE_INIT).
 //!
 //! Left out on purpose: the write-back cache (a write that returned must be in a snapshot), remote
-//! locks (one file system a workspace, so the kernel's own locks are right), `O_TRUNC` inside OPEN
-//! and `AUTO_INVAL_DATA` (nobody but this daemon changes a file, and it says when it did).
+//! locks (one file system a workspace, so the kernel's own locks are right) and `O_TRUNC` inside OPEN.
 
 use std::io;
 use std::time::Duration;
@@ -15,7 +14,7 @@ const REQUEST_MAX: u32 = 1 << 20;
 const BACKGROUND_MAX: u16 = 64;
 
 /// Each is asked for only if the kernel offers it; a mount works without any.
-const WANTED: [InitFlags; 11] = [
+const WANTED: [InitFlags; 10] = [
     // The kernel checks ACLs; we keep mode and ACL in step, and apply umask or default ACL.
     InitFlags::FUSE_POSIX_ACL,
     InitFlags::FUSE_DONT_MASK,
@@ -29,12 +28,18 @@ const WANTED: [InitFlags; 11] = [
     InitFlags::FUSE_NO_OPENDIR_SUPPORT,
     // Lets the daemon open a file by node id, for writing mapped pages back.
     InitFlags::FUSE_EXPORT_SUPPORT,
-    // Pages are dropped when we say so, never because an attribute changed.
-    InitFlags::FUSE_EXPLICIT_INVAL_DATA,
 ];
 
-pub(super) fn negotiate(config: &mut KernelConfig) -> io::Result<()> {
-    for flag in WANTED {
+/// Asks for what there is; `others_write` if the kernel is not told of every change.
+pub(super) fn negotiate(config: &mut KernelConfig, others_write: bool) -> io::Result<()> {
+    let pages = if others_write {
+        // They go with attributes that changed.
+        InitFlags::FUSE_AUTO_INVAL_DATA
+    } else {
+        // They are dropped when we say so, never because an attribute changed.
+        InitFlags::FUSE_EXPLICIT_INVAL_DATA
+    };
+    for flag in WANTED.into_iter().chain([pages]) {
         if let Err(missing) = config.add_capabilities(flag) {
             tracing::info!(?missing, "the kernel lacks a FUSE feature");
         }

@@ -44,10 +44,7 @@ impl Ended {
     /// Whether it did not end because somebody wanted it to.
     pub(super) fn is_failure(&self) -> bool {
         // Init says why it gives up, and switches the machine off.
-        let gave_up = self
-            .lines
-            .iter()
-            .any(|line| line.starts_with(GAVE_UP));
+        let gave_up = self.lines.iter().any(|line| line.starts_with(GAVE_UP));
         gave_up || self.panic.is_some() || matches!(self.how, How::GuestFault | How::HostFault)
     }
 

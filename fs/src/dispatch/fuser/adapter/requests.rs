@@ -16,13 +16,13 @@ use fuser::{
 
 use super::{Adapter, VERSION_INC_EPOCH, empty, xattr};
 use crate::attr::FileKind;
-use crate::dispatch::fuser::convert::{self, TTL};
+use crate::dispatch::fuser::convert;
 use crate::dispatch::fuser::negotiate::negotiate;
 use crate::dispatch::{SetAttr, Write};
 
 impl Filesystem for Adapter {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        negotiate(config)?;
+        negotiate(config, self.others_write)?;
         if config.kernel_abi() < VERSION_INC_EPOCH {
             self.name_ttl = Duration::ZERO;
             self.cache.kernel_is_old();
@@ -38,7 +38,7 @@ impl Filesystem for Adapter {
         match answer.result {
             Ok(Some(entry)) => self.entry(&entry, reply),
             Ok(None) if self.name_ttl.is_zero() => reply.error(Errno::ENOENT),
-            Ok(None) => reply.entry(&TTL, &convert::negative(), Generation(0)),
+            Ok(None) => reply.entry(&self.name_ttl, &convert::negative(), Generation(0)),
             Err(errno) => reply.error(errno),
         }
     }
@@ -63,7 +63,7 @@ impl Filesystem for Adapter {
         let ino = convert::ino(node);
         let answer = self.run("getattr", node, |fs| fs.getattr(ino));
         match answer.result {
-            Ok(attr) => reply.attr(&TTL, &self.attr(ino, &attr)),
+            Ok(attr) => reply.attr(&self.attr_ttl, &self.attr(ino, &attr)),
             Err(errno) => reply.error(errno),
         }
     }
@@ -103,7 +103,7 @@ impl Filesystem for Adapter {
             fs.setattr(self.caller(request), ino, set)
         });
         match answer.result {
-            Ok(attr) => reply.attr(&TTL, &self.attr(ino, &attr)),
+            Ok(attr) => reply.attr(&self.attr_ttl, &self.attr(ino, &attr)),
             Err(errno) => reply.error(errno),
         }
     }

@@ -15,7 +15,6 @@
 mod attributes;
 mod cache;
 mod files;
-mod held;
 mod listing;
 mod names;
 mod negotiate;
@@ -26,12 +25,12 @@ use std::sync::Arc;
 
 use parking_lot::{RwLock, RwLockReadGuard};
 
-use self::held::{Nodes, Opens};
 use self::negotiate::{Agreed, negotiate};
 pub use self::options::{Caching, ServerOptions};
 use super::codec::{Header, Opcode, Operation, Reply, Request};
 use super::stream::{self, StreamError};
 use crate::dispatch::attempt::attempt;
+use crate::dispatch::held::{Nodes, Opens};
 use crate::dispatch::{Caller, Dispatch, Errno, KernelCache, OpError, convert};
 use crate::id::Ino;
 

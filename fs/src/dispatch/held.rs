@@ -1,4 +1,5 @@
-//! What a guest holds: references to inodes, and open files. Pure, but for the locks.
+//! What one connection holds of a view that it shares with others: references to inodes, and open files.
+//! Pure, but for the locks.
 //!
 //! A guest may name only what it holds, may return only what it holds, and can hold so much and no more.
 //! The counts here are never above what the [`Dispatch`](crate::dispatch::Dispatch) has counted for this
@@ -13,14 +14,14 @@ use crate::id::Ino;
 
 /// Lookup references by inode.
 #[derive(Debug)]
-pub(super) struct Nodes {
+pub(in crate::dispatch) struct Nodes {
     max: usize,
     counts: Mutex<HashMap<Ino, u64>>,
 }
 
 impl Nodes {
     /// A table of at most `max` inodes.
-    pub(super) fn new(max: usize) -> Self {
+    pub(in crate::dispatch) fn new(max: usize) -> Self {
         Self {
             max,
             counts: Mutex::default(),
@@ -28,18 +29,18 @@ impl Nodes {
     }
 
     /// Whether the guest may name an inode. Everybody may name the root.
-    pub(super) fn holds(&self, ino: Ino) -> bool {
+    pub(in crate::dispatch) fn holds(&self, ino: Ino) -> bool {
         ino == Ino::ROOT || self.counts.lock().contains_key(&ino)
     }
 
     /// Whether there is room for another inode.
-    pub(super) fn has_room(&self) -> bool {
+    pub(in crate::dispatch) fn has_room(&self) -> bool {
         self.counts.lock().len() < self.max
     }
 
     /// Counts a reference that the guest is about to be told of; false if there is no room for one more
     /// inode.
-    pub(super) fn take(&self, ino: Ino) -> bool {
+    pub(in crate::dispatch) fn take(&self, ino: Ino) -> bool {
         let mut counts = self.counts.lock();
         let full = counts.len() >= self.max;
         match counts.get_mut(&ino) {
@@ -53,7 +54,7 @@ impl Nodes {
     }
 
     /// Takes references back; returns how many there were of them.
-    pub(super) fn give_back(&self, ino: Ino, count: u64) -> u64 {
+    pub(in crate::dispatch) fn give_back(&self, ino: Ino, count: u64) -> u64 {
         let mut counts = self.counts.lock();
         match counts.get_mut(&ino) {
             Some(held) if *held > count => {
@@ -65,8 +66,13 @@ impl Nodes {
         }
     }
 
+    /// The inodes that are held.
+    pub(in crate::dispatch) fn all(&self) -> Vec<Ino> {
+        self.counts.lock().keys().copied().collect()
+    }
+
     /// Takes all of them back.
-    pub(super) fn drain(&self) -> HashMap<Ino, u64> {
+    pub(in crate::dispatch) fn drain(&self) -> HashMap<Ino, u64> {
         std::mem::take(&mut *self.counts.lock())
     }
 }
@@ -91,7 +97,7 @@ impl Opened {
 
 /// Open files. There are no handles: a file that is open twice in one mode is counted twice.
 #[derive(Debug)]
-pub(super) struct Opens {
+pub(in crate::dispatch) struct Opens {
     max: usize,
     files: Mutex<Files>,
 }
@@ -104,7 +110,7 @@ struct Files {
 
 impl Opens {
     /// A table of at most `max` opens.
-    pub(super) fn new(max: usize) -> Self {
+    pub(in crate::dispatch) fn new(max: usize) -> Self {
         Self {
             max,
             files: Mutex::default(),
@@ -112,12 +118,12 @@ impl Opens {
     }
 
     /// Whether there is room for another one.
-    pub(super) fn has_room(&self) -> bool {
+    pub(in crate::dispatch) fn has_room(&self) -> bool {
         self.files.lock().total < self.max
     }
 
     /// Counts one; false if there is no room.
-    pub(super) fn open(&self, ino: Ino, mode: OpenMode) -> bool {
+    pub(in crate::dispatch) fn open(&self, ino: Ino, mode: OpenMode) -> bool {
         let mut files = self.files.lock();
         if files.total >= self.max {
             return false;
@@ -128,7 +134,7 @@ impl Opens {
     }
 
     /// Takes one back; false if there was none of that mode.
-    pub(super) fn close(&self, ino: Ino, mode: OpenMode) -> bool {
+    pub(in crate::dispatch) fn close(&self, ino: Ino, mode: OpenMode) -> bool {
         let mut files = self.files.lock();
         let Some(opened) = files.by_inode.get_mut(&ino) else {
             return false;
@@ -146,19 +152,19 @@ impl Opens {
     }
 
     /// Whether the file is open in any mode.
-    pub(super) fn has(&self, ino: Ino) -> bool {
+    pub(in crate::dispatch) fn has(&self, ino: Ino) -> bool {
         self.files.lock().by_inode.contains_key(&ino)
     }
 
     /// Whether the file is open for writing.
-    pub(super) fn has_writer(&self, ino: Ino) -> bool {
+    pub(in crate::dispatch) fn has_writer(&self, ino: Ino) -> bool {
         let files = self.files.lock();
         let opened = files.by_inode.get(&ino);
         opened.is_some_and(|opened| opened.write > 0 || opened.both > 0)
     }
 
     /// Takes all of them back: file, mode, how often.
-    pub(super) fn drain(&self) -> Vec<(Ino, OpenMode, u64)> {
+    pub(in crate::dispatch) fn drain(&self) -> Vec<(Ino, OpenMode, u64)> {
         let files = std::mem::take(&mut *self.files.lock());
         let modes = [OpenMode::Read, OpenMode::Write, OpenMode::ReadWrite];
         let each =

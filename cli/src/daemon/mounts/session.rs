@@ -1,0 +1,99 @@
+//! The file systems of one slot: what the kernel has of a workspace or snapshot.
+//!
+//! There are two at most: one to work in, and of a workspace one only to look at, beside it or beside a
+//! virtual machine. The second believes nothing that the first may change, and holds references of its own.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use floe_fs::dispatch::fuser::{FoundMount, IdShift, Mount};
+use floe_fs::dispatch::{Dispatch, Onlooker};
+use floe_fs::{Attachment, View};
+
+use super::Subject;
+use crate::daemon::guard::Guarded;
+
+/// One superblock.
+pub(super) struct Session {
+    pub(super) number: u64,
+    /// How users are shown, on every directory of it.
+    pub(super) id_shift: Option<IdShift>,
+    // Dropped in this order: the engine stops using the kernel's cache before the mount goes.
+    pub(super) _attachment: Attachment,
+    pub(super) _guarded: Option<Guarded>,
+    pub(super) mount: Mount,
+}
+
+/// Those of one slot.
+#[derive(Default)]
+pub(super) struct Sessions {
+    working: Option<Session>,
+    looking: Option<Session>,
+}
+
+impl Sessions {
+    /// The one for a subject.
+    pub(super) fn of(&mut self, subject: &Subject) -> &mut Option<Session> {
+        if subject.is_onlooker() {
+            &mut self.looking
+        } else {
+            &mut self.working
+        }
+    }
+
+    /// The one to work in.
+    pub(super) fn working(&self) -> Option<&Session> {
+        self.working.as_ref()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Session> {
+        self.working.iter().chain(&self.looking)
+    }
+
+    /// The one that is on a directory.
+    pub(super) fn on(&self, dir: &Path) -> Option<&Session> {
+        self.iter()
+            .find(|session| session.mount.directories().iter().any(|at| at == dir))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.working.is_none() && self.looking.is_none()
+    }
+
+    /// Where they are, by the kernel's own table.
+    pub(super) fn directories(&self) -> Vec<PathBuf> {
+        self.iter()
+            .flat_map(|session| session.mount.directories())
+            .collect()
+    }
+
+    /// Takes out the one of a number, with where it is still mounted.
+    pub(super) fn take(&mut self, number: u64) -> Option<(Session, Vec<FoundMount>)> {
+        let has = |session: &mut Session| session.number == number;
+        let taken = self.working.take_if(has);
+        let session = taken.or_else(|| self.looking.take_if(has))?;
+        let mounts = session.mount.mounts();
+        Some((session, mounts))
+    }
+
+    /// Waits for those to end that are on no directory any more. If programs still use one, it stays
+    /// until they are done.
+    pub(super) fn settle(&mut self, wait: Duration) {
+        let over = |session: &mut Session| {
+            session.mount.directories().is_empty() && session.mount.wait_end(wait)
+        };
+        drop(self.working.take_if(over));
+        drop(self.looking.take_if(over));
+    }
+}
+
+/// What a mount of a subject serves.
+pub(super) fn served(view: &Arc<View>, subject: &Subject) -> Arc<dyn Dispatch> {
+    let whole = Arc::clone(view) as Arc<dyn Dispatch>;
+    if subject.is_onlooker() {
+        Arc::new(Onlooker::new(whole))
+    } else {
+        whole
+    }
+}

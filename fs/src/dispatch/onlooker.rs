@@ -1,0 +1,262 @@
+//! A file system that others change, to look at: what a mount serves that must not change it and that
+//! shares its view with whoever does.
+//!
+//! Invariants: no call here changes anything; what is returned at the end of the connection is what this
+//! connection holds, and nothing that others hold of the view.
+
+use std::sync::Arc;
+
+use super::held::Nodes;
+use super::{
+    Caller, DirEntry, Dispatch, Entry, Fallocate, NewNode, OpError, OpenMode, RenameFlags, SetAttr,
+    StatFs, Unsettled, Write, XattrMode,
+};
+use crate::attr::Attr;
+use crate::id::Ino;
+
+/// A [`Dispatch`] of which only what reads is passed on; the rest fails with `EROFS`.
+pub struct Onlooker {
+    inner: Arc<dyn Dispatch>,
+    nodes: Nodes,
+}
+
+impl std::fmt::Debug for Onlooker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Onlooker").finish_non_exhaustive()
+    }
+}
+
+impl Onlooker {
+    /// For one connection.
+    #[must_use]
+    pub fn new(inner: Arc<dyn Dispatch>) -> Self {
+        Self {
+            inner,
+            // The kernel of this machine holds what it has memory for.
+            nodes: Nodes::new(usize::MAX),
+        }
+    }
+}
+
+impl Dispatch for Onlooker {
+    fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Option<Entry>, OpError> {
+        let found = self.inner.lookup(parent, name)?;
+        if let Some(entry) = &found {
+            self.nodes.take(entry.ino);
+        }
+        Ok(found)
+    }
+
+    fn forget(&self, ino: Ino, count: u64) {
+        let held = self.nodes.give_back(ino, count);
+        if held > 0 {
+            self.inner.forget(ino, held);
+        }
+    }
+
+    fn forget_all(&self) {
+        for (ino, count) in self.nodes.drain() {
+            self.inner.forget(ino, count);
+        }
+    }
+
+    fn known(&self) -> Vec<Ino> {
+        let mut known = self.nodes.all();
+        known.push(Ino::ROOT);
+        known.sort_unstable();
+        known.dedup();
+        known
+    }
+
+    fn getattr(&self, ino: Ino) -> Result<Attr, OpError> {
+        self.inner.getattr(ino)
+    }
+
+    fn generation(&self, ino: Ino) -> u32 {
+        self.inner.generation(ino)
+    }
+
+    fn unsettled(&self, ino: Ino) -> Unsettled {
+        self.inner.unsettled(ino)
+    }
+
+    fn setattr(&self, _: Caller, _: Ino, _: SetAttr) -> Result<Attr, OpError> {
+        Err(OpError::ReadOnly)
+    }
+
+    fn readlink(&self, ino: Ino) -> Result<Vec<u8>, OpError> {
+        self.inner.readlink(ino)
+    }
+
+    fn make(&self, _: Caller, _: Ino, _: &[u8], _: NewNode<'_>) -> Result<Entry, OpError> {
+        Err(OpError::ReadOnly)
+    }
+
+    fn create(
+        &self,
+        _: Caller,
+        _: Ino,
+        _: &[u8],
+        _: NewNode<'_>,
+        _: OpenMode,
+    ) -> Result<Entry, OpError> {
+        Err(OpError::ReadOnly)
+    }
+
+    fn unlink(&self, _: Ino, _: &[u8]) -> Result<(), OpError> {
+        Err(OpError::ReadOnly)
+    }
+
+    fn rmdir(&self, _: Ino, _: &[u8]) -> Result<(), OpError> {
+        Err(OpError::ReadOnly)
+    }
+
+    fn rename(&self, _: (Ino, &[u8]), _: (Ino, &[u8]), _: RenameFlags) -> Result<(), OpError> {
+        Err(OpError::ReadOnly)
+    }
+
+    fn link(&self, _: Ino, _: Ino, _: &[u8]) -> Result<Entry, OpError> {
+        Err(OpError::ReadOnly)
+    }
+
+    fn open(&self, ino: Ino, mode: OpenMode) -> Result<(), OpError> {
+        if mode.writes() {
+            return Err(OpError::ReadOnly);
+        }
+        self.inner.open(ino, mode)
+    }
+
+    fn release(&self, ino: Ino, mode: OpenMode) {
+        // What was not opened here is not closed here.
+        if !mode.writes() {
+            self.inner.release(ino, mode);
+        }
+    }
+
+    fn read(&self, ino: Ino, offset: u64, len: usize, out: &mut Vec<u8>) -> Result<(), OpError> {
+        self.inner.read(ino, offset, len, out)
+    }
+
+    fn write(&self, _: Ino, _: Write<'_>) -> Result<(), OpError> {
+        Err(OpError::ReadOnly)
+    }
+
+    fn fsync(&self, ino: Ino) -> Result<(), OpError> {
+        self.inner.fsync(ino)
+    }
+
+    fn sync(&self) -> Result<(), OpError> {
+        self.inner.sync()
+    }
+
+    fn fallocate(&self, _: Caller, _: Ino, _: Fallocate, _: u64, _: u64) -> Result<(), OpError> {
+        Err(OpError::ReadOnly)
+    }
+
+    fn seek(&self, ino: Ino, offset: u64, hole: bool) -> Result<u64, OpError> {
+        self.inner.seek(ino, offset, hole)
+    }
+
+    fn copy_range(&self, _: Caller, _: (Ino, u64), _: (Ino, u64), _: u64) -> Result<u64, OpError> {
+        Err(OpError::ReadOnly)
+    }
+
+    fn readdir(
+        &self,
+        ino: Ino,
+        cookie: u64,
+        plus: bool,
+        sink: &mut dyn FnMut(DirEntry<'_>) -> bool,
+    ) -> Result<(), OpError> {
+        self.inner.readdir(ino, cookie, plus, &mut |entry| {
+            let (ino, name) = (entry.ino, entry.name);
+            let counts = plus && entry.attr.is_some() && name != b"." && name != b"..";
+            let took = sink(entry);
+            if took && counts {
+                self.nodes.take(ino);
+            }
+            took
+        })
+    }
+
+    fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, OpError> {
+        self.inner.getxattr(ino, name)
+    }
+
+    fn setxattr(&self, _: Caller, _: Ino, _: &[u8], _: &[u8], _: XattrMode) -> Result<(), OpError> {
+        Err(OpError::ReadOnly)
+    }
+
+    fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>, OpError> {
+        self.inner.listxattr(ino)
+    }
+
+    fn removexattr(&self, _: Caller, _: Ino, _: &[u8]) -> Result<(), OpError> {
+        Err(OpError::ReadOnly)
+    }
+
+    fn statfs(&self) -> Result<StatFs, OpError> {
+        self.inner.statfs()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Store;
+    use crate::attr::FileKind;
+    use crate::id::WorkspaceName;
+
+    fn new_file() -> NewNode<'static> {
+        NewNode {
+            kind: FileKind::File,
+            perm: 0o644,
+            umask: 0,
+            rdev: 0,
+            target: b"",
+        }
+    }
+
+    #[test]
+    fn it_returns_what_it_holds_itself_and_changes_nothing() {
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = scratch.path().join("store");
+        Store::init(&dir).unwrap();
+        let store = Store::open(&dir).unwrap();
+        let name = WorkspaceName::parse("w").unwrap();
+        store.create_workspace(&name).unwrap();
+        let view = store.open_live("w").unwrap();
+        let root = Caller { uid: 0, gid: 0 };
+        let file = view.make(root, Ino::ROOT, b"file", new_file()).unwrap().ino;
+        let onlooker = Onlooker::new(Arc::clone(&view) as _);
+        let found = onlooker.lookup(Ino::ROOT, b"file").unwrap().unwrap();
+        assert_eq!(found.ino, file);
+        let mut names = 0;
+        let sink = &mut |_: DirEntry<'_>| {
+            names += 1;
+            true
+        };
+        onlooker.readdir(Ino::ROOT, 0, true, sink).unwrap();
+        assert_eq!(names, 3);
+        assert_eq!(onlooker.known(), [Ino::ROOT, file]);
+        for refused in [
+            onlooker.unlink(Ino::ROOT, b"file"),
+            onlooker.open(file, OpenMode::ReadWrite),
+            onlooker
+                .make(root, Ino::ROOT, b"other", new_file())
+                .map(drop),
+            onlooker.setattr(root, file, SetAttr::default()).map(drop),
+        ] {
+            assert!(matches!(refused, Err(OpError::ReadOnly)));
+        }
+        // More than it holds, and all at the end: the other reference on the file is not touched.
+        onlooker.forget(file, 100);
+        onlooker.lookup(Ino::ROOT, b"file").unwrap();
+        onlooker.forget_all();
+        assert_eq!(onlooker.known(), [Ino::ROOT]);
+        view.unlink(Ino::ROOT, b"file").unwrap();
+        assert_eq!(view.getattr(file).unwrap().nlink, 0, "it is still held");
+        view.forget(file, 1);
+        assert!(view.getattr(file).is_err());
+    }
+}
