@@ -1,8 +1,8 @@
 //! What a machine costs, measured with the payload guest on this host's KVM.
 //!
-//! `cargo bench -p floe-vmm --bench machine`, with `-- --json` behind it for one object of figures in
-//! microseconds (or as named). On a page-table KVM an exit takes many times what it takes on a real
-//! one; figures of two kinds of host do not compare.
+//! `cargo bench -p floe-vmm --bench machine`, with `-- --json` behind it for one object of figures. On a
+//! page-table KVM an exit takes many times what it takes on a real one; figures of two kinds of host do
+//! not compare.
 
 #[path = "../payload/host.rs"]
 mod payload_host;
@@ -19,11 +19,39 @@ use floe_vmm::machine::{DevicesConfig, Machine, unconfined};
 use payload_host::{file_system, serve};
 
 const LONG: Duration = Duration::from_secs(120);
-const BUILDS: usize = 50;
-const PAUSES: usize = 500;
+const BUILDS: usize = 100;
+const PAUSES: usize = 1000;
+/// Runs of a guest that does one thing many times; each gives the mean time of one.
+const RUNS: usize = 20;
 
 struct Bench {
     host: Host,
+}
+
+/// What was measured, in a unit, sorted.
+struct Figure {
+    name: String,
+    unit: &'static str,
+    values: Vec<f64>,
+}
+
+impl Figure {
+    fn micros(name: impl Into<String>, values: Vec<f64>) -> Self {
+        Self::new(name, "us", values)
+    }
+
+    fn new(name: impl Into<String>, unit: &'static str, mut values: Vec<f64>) -> Self {
+        values.sort_by(f64::total_cmp);
+        Self {
+            name: name.into(),
+            unit,
+            values,
+        }
+    }
+
+    fn percentile(&self, percent: usize) -> f64 {
+        self.values[(self.values.len() - 1) * percent / 100]
+    }
 }
 
 fn main() {
@@ -39,64 +67,131 @@ fn main() {
         }
     };
     let bench = Bench { host };
-    let mut figures = Vec::new();
-    for mib in [64, 512, 2048] {
-        let built = bench.builds(mib);
-        figures.push((format!("build, {mib} MiB, p50"), percentile(&built, 50)));
-        figures.push((format!("build, {mib} MiB, p99"), percentile(&built, 99)));
+    let mut figures = vec![
+        // What a machine is measured against: the least that starts a program, and the host's own
+        // cost of a machine without devices, memory and firmware tables.
+        Figure::micros("a process, started and ended", processes()),
+        Figure::micros("an empty machine of KVM's, one vCPU", empty_machines()),
+    ];
+    for mib in [64, 512, 2048, 16384] {
+        figures.push(Figure::micros(
+            format!("build, {mib} MiB"),
+            bench.builds(mib),
+        ));
     }
-    let first = bench.first_byte();
-    figures.push((
-        "resume to first console byte, p50".into(),
-        percentile(&first, 50),
+    figures.push(Figure::micros(
+        "resume to first console byte",
+        bench.first_byte(),
     ));
-    for (vcpus, name) in [
-        (1, "pause of a busy vCPU"),
-        (8, "pause of a busy vCPU, 8 vCPUs"),
-    ] {
-        let pauses = bench.pauses(vcpus);
-        figures.push((format!("{name}, p50"), percentile(&pauses, 50)));
-        figures.push((format!("{name}, p99"), percentile(&pauses, 99)));
+    for vcpus in [1, 2, 8] {
+        figures.push(Figure::micros(
+            format!("pause of busy vCPUs, {vcpus}"),
+            bench.pauses(vcpus),
+        ));
     }
-    figures.push((
-        "exit to the monitor and back".into(),
-        bench.guest("exits", 100_000),
-    ));
-    figures.push((
-        "virtio round trip (rng)".into(),
-        bench.guest("rng-bench", 10_000),
-    ));
-    figures.push(("file system round trip".into(), bench.fs("fs-bench", 5_000)));
-    figures.push((
-        "file system round trip, 1 MiB".into(),
-        bench.fs("fs-bench-large", 500),
-    ));
-    figures.push(("resident, 64 MiB guest, KiB".into(), bench.resident_kib()));
+    let exits = bench.guest("exits", 100_000);
+    let a_second = exits.iter().map(|micros| 1e6 / micros).collect();
+    figures.push(Figure::micros("exit to the monitor and back", exits));
+    figures.push(Figure::new("exits of one vCPU", "/s", a_second));
+    let steps = bench.guest("rng-bench", 10_000);
+    figures.push(Figure::micros("virtio round trip (rng)", steps));
+    let steps = bench.fs("fs-bench", 5_000);
+    figures.push(Figure::micros("file system round trip", steps));
+    let steps = bench.fs("fs-bench-large", 500);
+    figures.push(Figure::micros("file system round trip, 1 MiB", steps));
+    for mib in [64, 2048] {
+        let resident = (0..RUNS).map(|_| resident_kib(mib)).collect();
+        figures.push(Figure::new(
+            format!("resident monitor, idle guest of {mib} MiB"),
+            "KiB",
+            resident,
+        ));
+    }
     report(&figures);
 }
 
-fn report(figures: &[(String, f64)]) {
+fn report(figures: &[Figure]) {
     if std::env::args().any(|arg| arg == "--json") {
         let object: serde_json::Map<String, serde_json::Value> = figures
             .iter()
-            .map(|(name, value)| (name.clone(), (*value).into()))
+            .map(|figure| {
+                let value = serde_json::json!({
+                    "unit": figure.unit, "n": figure.values.len(), "p50": figure.percentile(50),
+                    "p99": figure.percentile(99), "max": figure.percentile(100),
+                });
+                (figure.name.clone(), value)
+            })
             .collect();
         println!("{}", serde_json::Value::Object(object));
         return;
     }
-    for (name, value) in figures {
-        println!("{name:40} {value:12.1}");
+    println!("{}", machine());
+    println!(
+        "{:44} {:>6} {:>12} {:>12} {:>12}",
+        "", "n", "p50", "p99", "max"
+    );
+    for figure in figures {
+        println!(
+            "{:44} {:>6} {:>12.1} {:>12.1} {:>12.1}  {}",
+            figure.name,
+            figure.values.len(),
+            figure.percentile(50),
+            figure.percentile(99),
+            figure.percentile(100),
+            figure.unit,
+        );
     }
+    println!("Of what a guest repeats, each value is the mean of one run, its start included.");
+}
+
+/// The machine that it was measured on.
+fn machine() -> String {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let cpus = read("/proc/cpuinfo");
+    let model = cpus
+        .lines()
+        .find_map(|line| line.strip_prefix("model name"));
+    let model = model.map_or("unknown", |rest| rest.trim_start_matches([' ', '\t', ':']));
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let kvm = ["kvm_amd", "kvm_intel", "kvm_pvm"]
+        .into_iter()
+        .find(|module| std::path::Path::new("/sys/module").join(module).exists())
+        .unwrap_or("kvm");
+    let kernel = read("/proc/sys/kernel/osrelease");
+    format!(
+        "{threads} processors ({model}), kernel {}, {kvm}",
+        kernel.trim()
+    )
 }
 
 fn micros(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e6
 }
 
-fn percentile(values: &[f64], percent: usize) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted[(sorted.len() - 1) * percent / 100]
+/// Time of `act`, many times.
+fn timed(mut act: impl FnMut()) -> Vec<f64> {
+    let once = |_| {
+        let start = Instant::now();
+        act();
+        micros(start.elapsed())
+    };
+    (0..BUILDS).map(once).collect()
+}
+
+fn processes() -> Vec<f64> {
+    timed(|| {
+        let status = Command::new("/bin/true").status().expect("a process");
+        assert!(status.success());
+    })
+}
+
+fn empty_machines() -> Vec<f64> {
+    let kvm = kvm_ioctls::Kvm::new().expect("a KVM: there was one");
+    timed(|| {
+        let vm = kvm.create_vm().expect("a machine");
+        let vcpu = vm.create_vcpu(0).expect("a vCPU");
+        drop((vcpu, vm));
+    })
 }
 
 impl Bench {
@@ -145,12 +240,14 @@ impl Bench {
         (0..PAUSES).map(pause).collect()
     }
 
-    /// Time of one of `count` steps of a guest's command.
-    fn guest(&self, cmdline: &str, count: u32) -> f64 {
-        self.timed(cmdline, count, DevicesConfig::default())
+    /// Time of one of `count` steps of a guest's command, in each run.
+    fn guest(&self, cmdline: &str, count: u32) -> Vec<f64> {
+        (0..RUNS)
+            .map(|_| self.steps(cmdline, count, DevicesConfig::default()))
+            .collect()
     }
 
-    fn timed(&self, cmdline: &str, count: u32, devices: DevicesConfig) -> f64 {
+    fn steps(&self, cmdline: &str, count: u32, devices: DevicesConfig) -> f64 {
         let mut machine = self.machine(64, cmdline, devices);
         machine.start(&unconfined()).expect("threads");
         let start = Instant::now();
@@ -159,37 +256,41 @@ impl Bench {
         micros(start.elapsed()) / f64::from(count)
     }
 
-    fn fs(&self, cmdline: &str, count: u32) -> f64 {
+    fn fs(&self, cmdline: &str, count: u32) -> Vec<f64> {
+        (0..RUNS).map(|_| self.fs_once(cmdline, count)).collect()
+    }
+
+    fn fs_once(&self, cmdline: &str, count: u32) -> f64 {
         let (fs, mut server) = file_system();
         let thread = std::thread::spawn(move || while serve(&mut server).is_some() {});
         let devices = DevicesConfig {
             vsock: None,
             fs: vec![fs],
         };
-        let took = self.timed(cmdline, count, devices);
+        let took = self.steps(cmdline, count, devices);
         thread.join().expect("the server ends");
         took
     }
+}
 
-    /// Resident memory of a whole monitor whose guest has touched next to nothing.
-    fn resident_kib(&self) -> f64 {
-        let (near, far) = UnixStream::pair().expect("a socket");
-        let mut monitor = Command::new(env!("CARGO_BIN_EXE_floe-monitor"))
-            .stdin(Stdio::from(OwnedFd::from(far)))
-            .spawn()
-            .expect("the monitor");
-        let config = serde_json::json!({
-            "memory_mib": 64, "vcpus": 1, "kernel": payload_host::payload(), "cmdline": "spin", "linux": false,
-        });
-        writeln!(&near, "{config}").expect("it listens");
-        let mut line = String::new();
-        BufReader::new(&near).read_line(&mut line).expect("it runs");
-        let path = format!("/proc/{}/status", monitor.id());
-        let status = std::fs::read_to_string(path).expect("it is there");
-        drop(near);
-        monitor.wait().expect("it ends");
-        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let words = resident.and_then(|rest| rest.split_whitespace().next());
-        words.and_then(|kib| kib.parse().ok()).expect("a figure")
-    }
+/// Resident memory of a whole monitor whose guest has touched next to nothing.
+fn resident_kib(mib: u32) -> f64 {
+    let (near, far) = UnixStream::pair().expect("a socket");
+    let mut monitor = Command::new(env!("CARGO_BIN_EXE_floe-monitor"))
+        .stdin(Stdio::from(OwnedFd::from(far)))
+        .spawn()
+        .expect("the monitor");
+    let config = serde_json::json!({
+        "memory_mib": mib, "vcpus": 1, "kernel": payload_host::payload(), "cmdline": "spin", "linux": false,
+    });
+    writeln!(&near, "{config}").expect("it listens");
+    let mut line = String::new();
+    BufReader::new(&near).read_line(&mut line).expect("it runs");
+    let path = format!("/proc/{}/status", monitor.id());
+    let status = std::fs::read_to_string(path).expect("it is there");
+    drop(near);
+    monitor.wait().expect("it ends");
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let words = resident.and_then(|rest| rest.split_whitespace().next());
+    words.and_then(|kib| kib.parse().ok()).expect("a figure")
 }
