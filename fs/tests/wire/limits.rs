@@ -10,6 +10,9 @@ use crate::common::{list, make, read, write};
 use crate::frame::{Body, Fields, op};
 use crate::workspace;
 
+/// Longest message in bytes.
+const MESSAGE_MAX: usize = (1 << 20) + (8 << 10);
+
 fn getattr() -> Body {
     Body::new().u64(0).u64(0)
 }
@@ -258,6 +261,11 @@ fn sizes_and_names_that_cannot_be_are_refused() {
     let invalid = Err(libc::EINVAL);
     assert_eq!(client.read(node, 0, (1 << 20) + 1), invalid);
     assert_eq!(client.read(node, 0, u32::MAX), invalid);
+    // What fits into a frame can still be longer than any message.
+    for (longer, expected) in [(0, Ok(Vec::new())), (1, invalid.clone())] {
+        let body = Body::new().bytes(&vec![0; MESSAGE_MAX - 40 + longer]);
+        assert_eq!(client.call(op::RELEASEDIR, 1, body), expected);
+    }
     assert_eq!(client.call(op::READDIR, 1, listing(u32::MAX)), invalid);
     assert_eq!(client.call(op::READDIRPLUS, 1, listing(0)), Ok(Vec::new()));
     // A write that says another length than it has.

@@ -2,7 +2,7 @@
 
 use super::fields::Fields;
 use super::operation::Operation;
-use super::{IN_HEADER, Opcode, WireError};
+use super::{IN_HEADER, MESSAGE_MAX, Opcode, WireError};
 
 /// What was agreed on that changes the layout of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,6 +84,11 @@ impl<'a> Request<'a> {
             return Err(WireError::Length {
                 said: header.len,
                 found: message.len(),
+            });
+        }
+        if header.len > MESSAGE_MAX {
+            return Err(WireError::Value {
+                what: "the length of the message",
             });
         }
         let body = message.get(IN_HEADER..).unwrap_or_default();
