@@ -11,7 +11,7 @@ use floe_fs::dispatch::wire::{Server, ServerOptions, StreamError};
 use floe_fs::dispatch::{Caller, Dispatch};
 use parking_lot::Mutex;
 
-use super::frame::{Body, Fields, framed, message, op};
+use super::frame::{Body, Fields, framed, message, op, reset, room_for_answer};
 
 /// Longer than anything takes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -75,7 +75,12 @@ impl Client {
 
     /// Sends a message.
     pub fn send(&self, message: &[u8]) {
-        self.send_raw(&framed(message));
+        self.send_raw(&framed(message, room_for_answer(message)));
+    }
+
+    /// The driver starts anew, without a word to the file system.
+    pub fn reset(&self) {
+        self.send_raw(&reset());
     }
 
     /// Sends something that nobody answers.
@@ -96,9 +101,10 @@ impl Client {
     pub fn call_as(&self, caller: Caller, opcode: u32, node: u64, body: Body) -> Answer {
         let unique = self.unique();
         let ids = (caller.uid, caller.gid);
+        let message = message(opcode, unique, node, ids, &body.0);
         let mut socket = self.socket.lock();
         socket
-            .write_all(&framed(&message(opcode, unique, node, ids, &body.0)))
+            .write_all(&framed(&message, room_for_answer(&message)))
             .unwrap();
         let (whose, answer) = receive(&mut socket).expect("an answer");
         assert_eq!(whose, unique, "the answer to another request");

@@ -62,23 +62,35 @@ pub fn message(
     header.bytes(body).0
 }
 
-/// A message in the frame that a monitor puts it in, by the number that it has itself.
-pub fn framed(message: &[u8]) -> Vec<u8> {
-    let unique = message
-        .get(8..16)
-        .map_or([0; 8], |bytes| bytes.try_into().unwrap());
+/// The room that a kernel leaves for the answer to a message: as much as any answer takes.
+pub fn room_for_answer(message: &[u8]) -> u32 {
     let opcode = message
         .get(4..8)
         .map_or([0; 4], |bytes| bytes.try_into().unwrap());
     // Nobody waits for the answer to a FORGET.
-    let silent = [op::FORGET, op::BATCH_FORGET].contains(&u32::from_le_bytes(opcode));
+    match u32::from_le_bytes(opcode) {
+        op::FORGET | op::BATCH_FORGET => 0,
+        _ => 16 + (1 << 20),
+    }
+}
+
+/// A message in the frame that a monitor puts it in, by the number that it has itself.
+pub fn framed(message: &[u8], reply_max: u32) -> Vec<u8> {
+    let unique = message
+        .get(8..16)
+        .map_or([0; 8], |bytes| bytes.try_into().unwrap());
     let header = Body::new()
         .u32(u32::try_from(24 + message.len()).unwrap())
         .u32(1)
         .u64(u64::from_le_bytes(unique))
-        .u32(if silent { 0 } else { 16 + (1 << 20) })
+        .u32(reply_max)
         .u32(0);
     header.bytes(message).0
+}
+
+/// The frame that says that the driver started anew.
+pub fn reset() -> Vec<u8> {
+    Body::new().u32(24).u32(3).u64(0).u64(0).0
 }
 
 /// Takes fields off the front of an answer.

@@ -63,6 +63,12 @@ pub enum StreamError {
         /// What it says of itself.
         kind: u16,
     },
+    /// A request leaves less room for its answer than the header of one takes.
+    #[error("a request with room for an answer of {reply_max} bytes")]
+    ReplyMax {
+        /// What its frame says.
+        reply_max: u32,
+    },
     /// It was closed within a message.
     #[error("the connection ended within a message")]
     Truncated,
@@ -321,6 +327,11 @@ impl Incoming {
         match (kind, body) {
             (RESET, Some(0)) => Ok(Came::Reset),
             (REQUEST, Some(body)) if body >= IN_HEADER && len <= FRAME_MAX => {
+                let room = usize::try_from(reply_max).unwrap_or(usize::MAX);
+                if (1..OUT_HEADER).contains(&room) {
+                    // Not even an error could be sent. The monitor takes no such request from its guest.
+                    return Err(StreamError::ReplyMax { reply_max });
+                }
                 // What is there already is overwritten: nothing is filled with zeros in vain.
                 message.resize(body, 0);
                 self.reader.read_exact(message).map_err(reading)?;
@@ -460,6 +471,21 @@ mod tests {
             theirs.write_all(&frame(kind, 64, &[0; 40])).unwrap();
             let error = incoming.next(&mut Vec::new()).err();
             assert!(matches!(error, Some(StreamError::Kind { kind: found }) if found == kind));
+        }
+    }
+
+    #[test]
+    fn a_request_leaves_room_for_the_header_of_an_answer_or_none() {
+        for (reply_max, is_good) in [(0, true), (1, false), (15, false), (16, true)] {
+            let (mut theirs, mut incoming) = incoming();
+            let mut bytes = frame(REQUEST, 64, &[0; 40]);
+            bytes[16] = reply_max;
+            theirs.write_all(&bytes).unwrap();
+            let came = incoming.next(&mut Vec::new());
+            assert_eq!(came.is_ok(), is_good, "{reply_max}");
+            if let Err(error) = came {
+                assert!(matches!(error, StreamError::ReplyMax { .. }), "{error}");
+            }
         }
     }
 
