@@ -193,6 +193,8 @@ impl Connection<'_> {
                 Ok(Came::Request(asked)) => asked,
                 Ok(Came::Reset) => {
                     self.wait_for_answers();
+                    // What is returned changes what a rollback works on.
+                    let _serving = self.server.serving();
                     self.server.let_go();
                     continue;
                 }

@@ -90,6 +90,8 @@ impl Server {
     /// same.
     pub fn serve(&self, socket: UnixStream) -> Result<(), StreamError> {
         let served = stream::serve(self, socket, self.options.threads);
+        // What is returned changes what a rollback works on.
+        let _serving = self.serving();
         self.let_go();
         served
     }
@@ -288,7 +290,8 @@ impl Server {
         Ok(attempt(&*self.dispatch, operation, ino, act)?)
     }
 
-    /// Returns everything that the guest holds. No request is being served.
+    /// Returns everything that the guest holds. No other request is being served; the caller is
+    /// [`serving`](Self::serving), so that no rollback is under way.
     pub(super) fn let_go(&self) {
         *self.agreed.write() = None;
         for (ino, mode, count) in self.opens.drain() {
