@@ -17,7 +17,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::{Condvar, Mutex};
 use thiserror::Error;
 
-use super::codec::{IN_HEADER, MESSAGE_MAX, OUT_HEADER, Reply};
+use super::codec::{Header, IN_HEADER, MESSAGE_MAX, OUT_HEADER, Reply};
 use super::server::{Order, Server};
 use crate::dispatch::Errno;
 
@@ -38,7 +38,7 @@ const READ_AT_ONCE: usize = 64 << 10;
 const APART: usize = 2;
 /// Messages that wait for them. With more the connection stands still; all fit into a virtqueue.
 const APART_MAX: usize = 1024;
-/// Longest message that may wait for them. Those that are meant for them are shorter, and a longer one is
+/// Longest body of a message that may wait for them. Those that are meant for them are shorter, and a longer one is
 /// served like any other.
 const APART_LEN: usize = 256;
 /// Bytes that a thread keeps for messages and answers while it sees small ones.
@@ -83,9 +83,9 @@ pub enum StreamError {
 }
 
 /// What came in.
-enum Came {
-    /// A request, of which the message is taken.
-    Request(Asked),
+enum Came<'a> {
+    /// A request and the body of its message.
+    Request(Asked, &'a [u8]),
     /// The guest's driver has started anew.
     Reset,
     /// The end of the connection.
@@ -95,6 +95,7 @@ enum Came {
 /// Which request a message is, and what may be answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Asked {
+    header: Header,
     tag: u64,
     /// Most bytes of the answer, its FUSE header included; 0: it gets none.
     reply_max: u32,
@@ -175,22 +176,15 @@ fn spawn<'scope>(scope: &'scope Scope<'scope, '_>, work: impl FnOnce() + Send + 
 impl Connection<'_> {
     /// Reads and serves messages until there are no more.
     fn take_turns(&self, apart: Option<&Sender<(Asked, Vec<u8>)>>) {
-        let (mut message, mut reply) = (Vec::new(), Reply::default());
+        let (mut buffer, mut reply) = (Vec::new(), Reply::default());
         let mut small_ones = 0;
         loop {
-            let was_large = message.len() > KEPT || reply.body().len() > KEPT;
-            small_ones = if was_large { 0 } else { small_ones + 1 };
-            if small_ones == SMALL_ONES {
-                message.shrink_to(KEPT);
-                reply.body_mut().shrink_to(KEPT);
-                small_ones = 0;
-            }
             let mut incoming = self.incoming.lock();
             if incoming.ended {
                 return;
             }
-            let asked = match incoming.next(&mut message) {
-                Ok(Came::Request(asked)) => asked,
+            let (asked, body) = match incoming.next(&mut buffer) {
+                Ok(Came::Request(asked, body)) => (asked, body),
                 Ok(Came::Reset) => {
                     self.wait_for_answers();
                     // What is returned changes what a rollback works on.
@@ -209,28 +203,34 @@ impl Connection<'_> {
                     return;
                 }
             };
-            match Server::order(&message) {
-                Order::First => self.answer(asked, &message, &mut reply),
-                Order::Alone => {
+            match (Server::order(&asked.header), apart) {
+                (Order::First, _) => self.answer(asked, body, &mut reply),
+                (Order::Alone, _) => {
                     self.wait_for_answers();
-                    self.answer(asked, &message, &mut reply);
+                    self.answer(asked, body, &mut reply);
                 }
-                Order::Apart if message.len() <= APART_LEN && apart.is_some() => {
+                (Order::Apart, Some(apart)) if body.len() <= APART_LEN => {
                     self.begin();
                     // Waits where too many do.
-                    let sent =
-                        apart.is_some_and(|apart| apart.send((asked, message.clone())).is_ok());
-                    if !sent {
-                        self.answer(asked, &message, &mut reply);
+                    if apart.send((asked, body.to_vec())).is_err() {
+                        self.answer(asked, body, &mut reply);
                         self.end();
                     }
                 }
-                Order::Beside | Order::Apart => {
+                (Order::Beside | Order::Apart, _) => {
                     self.begin();
                     drop(incoming);
-                    self.answer(asked, &message, &mut reply);
+                    self.answer(asked, body, &mut reply);
                     self.end();
                 }
+            }
+            let was_large = body.len() > KEPT || reply.body().len() > KEPT;
+            small_ones = if was_large { 0 } else { small_ones + 1 };
+            if small_ones == SMALL_ONES {
+                buffer.truncate(KEPT);
+                buffer.shrink_to(KEPT);
+                reply.body_mut().shrink_to(KEPT);
+                small_ones = 0;
             }
         }
     }
@@ -238,8 +238,8 @@ impl Connection<'_> {
     /// Serves what may take long.
     fn serve_apart(&self, waiting: &Receiver<(Asked, Vec<u8>)>) {
         let mut reply = Reply::default();
-        for (asked, message) in waiting {
-            self.answer(asked, &message, &mut reply);
+        for (asked, body) in waiting {
+            self.answer(asked, &body, &mut reply);
             self.end();
         }
     }
@@ -267,9 +267,9 @@ impl Connection<'_> {
     }
 
     /// Serves a message and sends the answer.
-    fn answer(&self, asked: Asked, message: &[u8], reply: &mut Reply) {
+    fn answer(&self, asked: Asked, body: &[u8], reply: &mut Reply) {
         let _serving = self.server.serving();
-        if !self.server.answer(message, reply) || asked.reply_max == 0 {
+        if !self.server.answer(asked.header, body, reply) || asked.reply_max == 0 {
             return;
         }
         let most = usize::try_from(asked.reply_max).unwrap_or(usize::MAX);
@@ -277,9 +277,11 @@ impl Connection<'_> {
             // No driver leaves too little room for what it asks for.
             reply.error(Errno(libc::EIO));
         }
-        let header = [&frame_of(asked.tag, reply)[..], &reply.header()].concat();
+        let mut head = [0; FRAME + OUT_HEADER];
+        head[..FRAME].copy_from_slice(&frame_of(asked.tag, reply));
+        head[FRAME..].copy_from_slice(&reply.header());
         let _outgoing = self.outgoing.lock();
-        match send(self.socket, &header, reply.body()) {
+        match send(self.socket, &head, reply.body()) {
             Ok(()) => {}
             // Nobody is there to take it, and nobody misses it.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => self.stop(),
@@ -305,8 +307,9 @@ impl Connection<'_> {
 }
 
 impl Incoming {
-    /// Reads one whole frame.
-    fn next(&mut self, message: &mut Vec<u8>) -> Result<Came, StreamError> {
+    /// Reads one whole frame. The buffer is for the body, and only ever grows here: what is in it already
+    /// is overwritten, so that nothing is filled with zeros for each message.
+    fn next<'a>(&mut self, buffer: &'a mut Vec<u8>) -> Result<Came<'a>, StreamError> {
         loop {
             match self.reader.fill_buf() {
                 Ok([]) => return Ok(Came::End),
@@ -334,10 +337,21 @@ impl Incoming {
                     // Not even an error could be sent. The monitor takes no such request from its guest.
                     return Err(StreamError::ReplyMax { reply_max });
                 }
-                // What is there already is overwritten: nothing is filled with zeros in vain.
-                message.resize(body, 0);
-                self.reader.read_exact(message).map_err(reading)?;
-                Ok(Came::Request(Asked { tag, reply_max }))
+                let mut header = [0; IN_HEADER];
+                self.reader.read_exact(&mut header).map_err(reading)?;
+                let header = Header::parse(&header).map_err(|_| StreamError::Length { len })?;
+                let len = body - IN_HEADER;
+                if buffer.len() < len {
+                    buffer.resize(len, 0);
+                }
+                let body = &mut buffer[..len];
+                self.reader.read_exact(body).map_err(reading)?;
+                let asked = Asked {
+                    header,
+                    tag,
+                    reply_max,
+                };
+                Ok(Came::Request(asked, body))
             }
             (REQUEST | RESET, _) => Err(StreamError::Length { len }),
             (kind, _) => Err(StreamError::Kind { kind }),
@@ -435,27 +449,29 @@ mod tests {
     #[test]
     fn messages_are_told_apart_by_their_frames() {
         let (mut theirs, mut incoming) = incoming();
-        let (long, short) = ([7; 2000], [1; 40]);
+        let (long, short) = ([7; 2000], [1; 43]);
         let frames = [
-            frame(REQUEST, 64, &short),
+            frame(REQUEST, 67, &short),
             frame(REQUEST, 2024, &long),
             frame(RESET, 24, &[]),
-            frame(REQUEST, 64, &short),
+            frame(REQUEST, 67, &short),
         ];
         theirs.write_all(&frames.concat()).unwrap();
         drop(theirs);
-        let mut message = Vec::new();
+        let mut buffer = Vec::new();
         for expected in [Some(&short[..]), Some(&long), None, Some(&short)] {
-            match (incoming.next(&mut message).unwrap(), expected) {
-                (Came::Request(asked), Some(expected)) => {
+            match (incoming.next(&mut buffer).unwrap(), expected) {
+                (Came::Request(asked, body), Some(expected)) => {
                     assert_eq!((asked.tag, asked.reply_max), (7, 99));
-                    assert_eq!(message, expected);
+                    assert_eq!(Ok(asked.header), Header::parse(expected));
+                    assert_eq!(body, &expected[IN_HEADER..]);
                 }
                 (Came::Reset, None) => {}
                 _ => panic!("another frame"),
             }
         }
-        assert!(matches!(incoming.next(&mut message), Ok(Came::End)));
+        assert!(matches!(incoming.next(&mut buffer), Ok(Came::End)));
+        assert_eq!(buffer.len(), 2000 - IN_HEADER, "as long as the longest");
     }
 
     #[test]
@@ -463,15 +479,16 @@ mod tests {
         for len in [0, 23, 63, FRAME_MAX + 1, u32::MAX] {
             let (mut theirs, mut incoming) = incoming();
             theirs.write_all(&frame(REQUEST, len, &[])).unwrap();
-            let mut message = Vec::new();
-            let error = incoming.next(&mut message).err();
+            let mut buffer = Vec::new();
+            let error = incoming.next(&mut buffer).err();
             assert!(matches!(error, Some(StreamError::Length { len: found }) if found == len));
-            assert_eq!(message.capacity(), 0);
+            assert_eq!(buffer.capacity(), 0);
         }
         for kind in [0, REPLY, 4] {
             let (mut theirs, mut incoming) = incoming();
             theirs.write_all(&frame(kind, 64, &[0; 40])).unwrap();
-            let error = incoming.next(&mut Vec::new()).err();
+            let mut buffer = Vec::new();
+            let error = incoming.next(&mut buffer).err();
             assert!(matches!(error, Some(StreamError::Kind { kind: found }) if found == kind));
         }
     }
@@ -483,7 +500,8 @@ mod tests {
             let mut bytes = frame(REQUEST, 64, &[0; 40]);
             bytes[16] = reply_max;
             theirs.write_all(&bytes).unwrap();
-            let came = incoming.next(&mut Vec::new());
+            let mut buffer = Vec::new();
+            let came = incoming.next(&mut buffer);
             assert_eq!(came.is_ok(), is_good, "{reply_max}");
             if let Err(error) = came {
                 assert!(matches!(error, StreamError::ReplyMax { .. }), "{error}");
@@ -498,7 +516,8 @@ mod tests {
             let (mut theirs, mut incoming) = incoming();
             theirs.write_all(part).unwrap();
             drop(theirs);
-            let error = incoming.next(&mut Vec::new()).err();
+            let mut buffer = Vec::new();
+            let error = incoming.next(&mut buffer).err();
             assert!(matches!(error, Some(StreamError::Truncated)), "{error:?}");
         }
     }

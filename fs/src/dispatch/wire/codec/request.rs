@@ -71,19 +71,18 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Takes a whole message apart. Bytes that follow a structure of fixed length are passed over: a
+    /// Takes the body of a message apart, whose header was read already. Bytes that follow a structure of fixed length are passed over: a
     /// later kernel may send a longer one. Names, and what has its length beside it, must end where the
     /// message does.
     ///
     /// # Errors
-    /// [`WireError`] says what is wrong with it. If it is not the header, [`Header::parse`] gives whom to
-    /// tell.
-    pub fn parse(message: &'a [u8], dialect: Dialect) -> Result<Self, WireError> {
-        let header = Header::parse(message)?;
-        if usize::try_from(header.len) != Ok(message.len()) {
+    /// [`WireError`] says what is wrong with it.
+    pub fn parse(header: Header, body: &'a [u8], dialect: Dialect) -> Result<Self, WireError> {
+        let found = IN_HEADER + body.len();
+        if usize::try_from(header.len) != Ok(found) {
             return Err(WireError::Length {
                 said: header.len,
-                found: message.len(),
+                found,
             });
         }
         if header.len > MESSAGE_MAX {
@@ -91,15 +90,15 @@ impl<'a> Request<'a> {
                 what: "the length of the message",
             });
         }
-        let body = message.get(IN_HEADER..).unwrap_or_default();
         // Extensions (security contexts, groups) are not asked for, and passed over where they come.
         let extensions = usize::from(header.extensions) * 8;
         let end = body.len().checked_sub(extensions);
-        let body = end.and_then(|end| body.get(..end));
-        let body = body.ok_or(WireError::Extensions {
-            len: extensions,
-            body: message.len().saturating_sub(IN_HEADER),
-        })?;
+        let body = end
+            .and_then(|end| body.get(..end))
+            .ok_or(WireError::Extensions {
+                len: extensions,
+                body: body.len(),
+            })?;
         let operation = match header.known_opcode() {
             Some(opcode) => Operation::parse(opcode, Fields::new(body), dialect)?,
             None => Operation::Unknown,
@@ -111,6 +110,11 @@ impl<'a> Request<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn parse(message: &[u8]) -> Result<Request<'_>, WireError> {
+        let header = Header::parse(message)?;
+        Request::parse(header, &message[IN_HEADER..], Dialect::default())
+    }
 
     fn message(opcode: u32, extensions: u16, body: &[u8]) -> Vec<u8> {
         let len = u32::try_from(IN_HEADER + body.len()).unwrap();
@@ -131,7 +135,7 @@ mod tests {
     #[test]
     fn a_header_is_read_field_by_field() {
         let message = message(Opcode::Lookup.number(), 0, b"name\0");
-        let request = Request::parse(&message, Dialect::default()).unwrap();
+        let request = parse(&message).unwrap();
         let expected = Header {
             len: 45,
             opcode: 1,
@@ -150,11 +154,11 @@ mod tests {
     fn extensions_are_passed_over_and_cannot_be_longer_than_the_body() {
         let body = [&b"name\0"[..], &[9; 16]].concat();
         let good = message(1, 2, &body);
-        let request = Request::parse(&good, Dialect::default()).unwrap();
+        let request = parse(&good).unwrap();
         assert!(matches!(request.operation, Operation::Lookup { name } if name == b"name"));
         for too_many in [3, u16::MAX] {
             let bad = message(1, too_many, &body);
-            let error = Request::parse(&bad, Dialect::default()).unwrap_err();
+            let error = parse(&bad).unwrap_err();
             assert!(matches!(error, WireError::Extensions { .. }), "{error}");
         }
     }
@@ -164,20 +168,20 @@ mod tests {
         let mut message = message(1, 0, b"name\0");
         message.push(0);
         assert_eq!(
-            Request::parse(&message, Dialect::default()).unwrap_err(),
+            parse(&message).unwrap_err(),
             WireError::Length {
                 said: 45,
                 found: 46
             }
         );
-        assert!(Request::parse(&message[..39], Dialect::default()).is_err());
-        assert!(Request::parse(b"", Dialect::default()).is_err());
+        assert!(parse(&message[..39]).is_err());
+        assert!(parse(b"").is_err());
     }
 
     #[test]
     fn unknown_opcodes_are_no_error_of_the_message() {
         let message = message(4096, 0, b"");
-        let request = Request::parse(&message, Dialect::default()).unwrap();
+        let request = parse(&message).unwrap();
         assert!(matches!(request.operation, Operation::Unknown));
     }
 }

@@ -25,9 +25,9 @@ use std::sync::Arc;
 
 use parking_lot::{RwLock, RwLockReadGuard};
 
-use self::negotiate::{Agreed, negotiate};
+use self::negotiate::negotiate;
 pub use self::options::{Caching, ServerOptions};
-use super::codec::{Header, Opcode, Operation, Reply, Request};
+use super::codec::{Dialect, Header, Opcode, Operation, Reply, Request};
 use super::stream::{self, StreamError};
 use crate::dispatch::attempt::attempt;
 use crate::dispatch::held::{Nodes, Opens};
@@ -50,7 +50,7 @@ pub struct Server {
     nodes: Nodes,
     opens: Opens,
     /// Nothing before INIT and after DESTROY.
-    agreed: RwLock<Option<Agreed>>,
+    agreed: RwLock<Option<Dialect>>,
     /// Held for reading while a request is served, until its answer is sent.
     serving: RwLock<()>,
 }
@@ -108,9 +108,8 @@ impl Server {
     }
 
     /// When a message may be served.
-    pub(super) fn order(message: &[u8]) -> Order {
-        let header = Header::parse(message).ok();
-        match header.and_then(|header| header.known_opcode()) {
+    pub(super) fn order(header: &Header) -> Order {
+        match header.known_opcode() {
             Some(
                 Opcode::Forget | Opcode::BatchForget | Opcode::Interrupt | Opcode::NotifyReply,
             ) => Order::First,
@@ -127,14 +126,10 @@ impl Server {
     }
 
     /// Serves one message; false if nobody waits for an answer.
-    pub(super) fn answer(&self, message: &[u8], reply: &mut Reply) -> bool {
-        let Ok(header) = Header::parse(message) else {
-            return false;
-        };
+    pub(super) fn answer(&self, header: Header, body: &[u8], reply: &mut Reply) -> bool {
         reply.begin(header.unique);
         let agreed = *self.agreed.read();
-        let dialect = agreed.map(|agreed| agreed.dialect).unwrap_or_default();
-        let done = match Request::parse(message, dialect) {
+        let done = match Request::parse(header, body, agreed.unwrap_or_default()) {
             Ok(request) if agreed.is_some() || is_beginning(&request.operation) => {
                 self.operate(&request, reply)
             }

@@ -49,18 +49,12 @@ const WANTED: u64 = flag::ASYNC_READ
     | flag::SETXATTR_EXT
     | flag::NO_EXPORT_SUPPORT;
 
-/// What a guest's kernel and this server agreed on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Agreed {
-    pub(super) dialect: Dialect,
-}
-
 /// What an INIT is answered with, and what holds from then on: nothing yet if the guest's kernel has to
 /// ask again with another major version.
 pub(super) fn negotiate(
     offer: &InitIn,
     caching: Caching,
-) -> Result<(InitOut, Option<Agreed>), Errno> {
+) -> Result<(InitOut, Option<Dialect>), Errno> {
     if offer.major < MAJOR || (offer.major == MAJOR && offer.minor < MINOR_MIN) {
         return Err(Errno(libc::EPROTO));
     }
@@ -81,12 +75,10 @@ pub(super) fn negotiate(
     answer.minor = offer.minor.min(MINOR);
     answer.max_readahead = offer.max_readahead;
     answer.flags = offer.flags & (WANTED | caching.flags());
-    let agreed = Agreed {
-        dialect: Dialect {
-            setxattr_ext: answer.flags & flag::SETXATTR_EXT != 0,
-        },
+    let dialect = Dialect {
+        setxattr_ext: answer.flags & flag::SETXATTR_EXT != 0,
     };
-    Ok((answer, Some(agreed)))
+    Ok((answer, Some(dialect)))
 }
 
 impl Caching {
@@ -128,7 +120,7 @@ mod tests {
             0
         );
         assert_eq!((all.max_write, all.max_pages), (1 << 20, 256));
-        assert!(agreed.unwrap().dialect.setxattr_ext);
+        assert!(agreed.unwrap().setxattr_ext);
         let (alone, _) = negotiate(&EVERYTHING, Caching::OnlyWriter).unwrap();
         let more = flag::EXPLICIT_INVAL_DATA | flag::ASYNC_DIO;
         assert_eq!(alone.flags, WANTED | more);
@@ -139,7 +131,7 @@ mod tests {
         };
         let (none, agreed) = negotiate(&nothing, SHARED).unwrap();
         assert_eq!((none.flags, none.minor), (0, 45));
-        assert!(!agreed.unwrap().dialect.setxattr_ext);
+        assert!(!agreed.unwrap().setxattr_ext);
     }
 
     #[test]
