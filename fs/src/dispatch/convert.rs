@@ -2,7 +2,9 @@
 //! an extended attribute list looks like.
 
 use crate::attr::FileKind;
-use crate::dispatch::{Fallocate, NewNode, OpenMode, RenameFlags, XattrMode};
+use crate::dispatch::{
+    Errno, Fallocate, NewNode, OpenMode, RenameFlags, Unsettled, Write, XattrMode,
+};
 
 /// The permission bits of a mode.
 pub(super) fn mode_bits(mode: u32) -> u16 {
@@ -85,9 +87,126 @@ pub(super) fn name_list(names: Vec<Vec<u8>>) -> Vec<u8> {
     list
 }
 
+/// What lseek(2) asks for: from where on, and whether for a hole. The kernel moves to places that it knows
+/// itself.
+pub(super) fn seek(offset: i64, whence: i32) -> Result<(u64, bool), Errno> {
+    let hole = match whence {
+        libc::SEEK_DATA => false,
+        libc::SEEK_HOLE => true,
+        _ => return Err(Errno(libc::EINVAL)),
+    };
+    let offset = u64::try_from(offset).map_err(|_| Errno(libc::ENXIO))?;
+    Ok((offset, hole))
+}
+
+/// What whoever asked for a value or a list is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Told<'a> {
+    /// How long it is.
+    Length(u32),
+    /// All of it.
+    Value(&'a [u8]),
+}
+
+/// A value or list for somebody with so much room: without any, its length.
+pub(super) fn value_for(value: &[u8], room: u32) -> Result<Told<'_>, Errno> {
+    // Values and lists are at most 64 KiB.
+    let len = u32::try_from(value.len()).unwrap_or(u32::MAX);
+    match room {
+        0 => Ok(Told::Length(len)),
+        room if len <= room => Ok(Told::Value(value)),
+        _ => Err(Errno(libc::ERANGE)),
+    }
+}
+
+/// A write as a kernel sends it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent<'a> {
+    pub(super) offset: u64,
+    pub(super) data: &'a [u8],
+    /// How the file was opened.
+    pub(super) flags: i32,
+    /// It is of pages that a mapping changed: the offset is right whatever the flags say.
+    pub(super) from_cache: bool,
+    pub(super) kill_set_id: bool,
+    /// The kernel knows the end of the file: nobody else writes. Several requests of one append may come at
+    /// once then, and each has to go where it says.
+    pub(super) knows_end: bool,
+}
+
+impl<'a> Sent<'a> {
+    /// What is to be written. `None` if it belongs to a state that was left.
+    pub(super) fn to_write(self, unsettled: Unsettled) -> Option<Write<'a>> {
+        if unsettled.pages && self.from_cache {
+            return None;
+        }
+        let append = !self.from_cache && self.flags & libc::O_APPEND != 0;
+        Some(Write {
+            offset: self.offset,
+            data: self.data,
+            append: append && (!self.knows_end || unsettled.size),
+            kill_set_id: self.kill_set_id,
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_append_goes_where_the_kernel_says_only_if_that_knows_the_end() {
+        let append = |from_cache, knows_end, size| {
+            let sent = Sent {
+                offset: 5,
+                data: b"x",
+                flags: libc::O_WRONLY | libc::O_APPEND,
+                from_cache,
+                kill_set_id: false,
+                knows_end,
+            };
+            let pages = false;
+            sent.to_write(Unsettled { pages, size }).unwrap().append
+        };
+        assert!(append(false, false, false) && append(false, true, true));
+        assert!(!append(false, true, false));
+        assert!(!append(true, false, false) && !append(true, true, true));
+    }
+
+    #[test]
+    fn pages_of_a_state_that_was_left_are_not_written() {
+        let write = |from_cache, pages| {
+            let sent = Sent {
+                offset: 5,
+                data: b"x",
+                flags: 0,
+                from_cache,
+                kill_set_id: true,
+                knows_end: true,
+            };
+            sent.to_write(Unsettled { pages, size: false })
+        };
+        assert!(write(true, true).is_none());
+        assert!(write(true, false).is_some());
+        let written = write(false, true).unwrap();
+        assert_eq!((written.offset, written.data), (5, &b"x"[..]));
+        assert!(written.kill_set_id && !written.append);
+    }
+
+    #[test]
+    fn a_value_is_told_to_who_has_room_for_it() {
+        assert_eq!(value_for(b"abc", 0), Ok(Told::Length(3)));
+        assert_eq!(value_for(b"abc", 2), Err(Errno(libc::ERANGE)));
+        assert_eq!(value_for(b"abc", 3), Ok(Told::Value(b"abc")));
+    }
+
+    #[test]
+    fn only_data_and_holes_are_sought_and_nothing_before_the_start() {
+        assert_eq!(seek(7, libc::SEEK_DATA), Ok((7, false)));
+        assert_eq!(seek(7, libc::SEEK_HOLE), Ok((7, true)));
+        assert_eq!(seek(7, libc::SEEK_END), Err(Errno(libc::EINVAL)));
+        assert_eq!(seek(-1, libc::SEEK_HOLE), Err(Errno(libc::ENXIO)));
+    }
 
     #[test]
     fn unknown_flags_and_modes_that_shift_data_are_refused() {

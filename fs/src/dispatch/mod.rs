@@ -31,8 +31,14 @@ pub use onlooker::Onlooker;
 pub use op::OpError;
 pub(crate) use writers::Writers;
 
+use std::time::Duration;
+
 use crate::attr::{Attr, FileKind, Timestamp};
 use crate::id::Ino;
+
+/// How long a kernel may believe names and attributes that only this side changes, or tells it about: as
+/// long as it likes.
+const LONG: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Who asks.
 #[derive(Clone, Copy, Debug)]

@@ -19,13 +19,13 @@ use fuser::{
 use parking_lot::RwLockReadGuard;
 
 use super::cache::FuseCache;
-use super::convert::{self, TTL};
+use super::convert::{self, Told};
 use super::mount::MountOptions;
 use super::shift::IdShift;
 use super::syncing;
 use crate::attr::Attr;
 use crate::dispatch::attempt::Failed;
-use crate::dispatch::{self, Caller, Dispatch, Entry, NewNode, OpError, OpenMode};
+use crate::dispatch::{self, Caller, Dispatch, Entry, LONG, NewNode, OpError, OpenMode};
 use crate::id::Ino;
 
 /// Protocol version in which the kernel learned to drop all names at once (Linux 6.16).
@@ -53,7 +53,7 @@ impl Adapter {
         let ttl = if options.others_write {
             Duration::ZERO
         } else {
-            TTL
+            LONG
         };
         Self {
             dispatch,
@@ -212,17 +212,13 @@ fn empty(answer: Answer<'_, ()>, reply: ReplyEmpty) {
 }
 
 fn xattr(answer: Answer<'_, Vec<u8>>, size: u32, reply: ReplyXattr) {
-    match answer.result {
-        Ok(value) => {
-            // Values and lists are at most 64 KiB.
-            let len = u32::try_from(value.len()).unwrap_or(u32::MAX);
-            match size {
-                0 => reply.size(len),
-                size if len <= size => reply.data(&value),
-                _ => reply.error(Errno::ERANGE),
-            }
-        }
-        Err(errno) => reply.error(errno),
+    match &answer.result {
+        Ok(value) => match convert::value_for(value, size) {
+            Ok(Told::Length(len)) => reply.size(len),
+            Ok(Told::Value(value)) => reply.data(value),
+            Err(errno) => reply.error(Errno::from_i32(errno.0)),
+        },
+        Err(errno) => reply.error(*errno),
     }
 }
 

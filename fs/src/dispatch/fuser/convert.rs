@@ -1,19 +1,16 @@
 //! Types of `fuser` from and to ours.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use fuser::{FileAttr, FileType, INodeNo, TimeOrNow};
 
 use crate::attr::{Attr, FileKind, Timestamp};
 use crate::dispatch::SetTime;
 pub(super) use crate::dispatch::convert::{
-    device_node, fallocate, mode_bits, name_list, node, open_mode, rename_flags, xattr_mode,
+    Sent, Told, device_node, fallocate, mode_bits, name_list, node, open_mode, rename_flags, seek,
+    value_for, xattr_mode,
 };
 use crate::id::Ino;
-
-/// The daemon is the only writer and tells the kernel when that is not the whole truth (rollback),
-/// so names and attributes may be cached for as long as the kernel likes.
-pub(super) const TTL: Duration = Duration::from_secs(365 * 24 * 3600);
 
 pub(super) fn ino(node: INodeNo) -> Ino {
     Ino(node.0)
@@ -95,6 +92,8 @@ pub(super) fn timestamp(time: SystemTime) -> Timestamp {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]

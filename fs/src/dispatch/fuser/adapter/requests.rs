@@ -16,9 +16,9 @@ use fuser::{
 
 use super::{Adapter, VERSION_INC_EPOCH, empty, xattr};
 use crate::attr::FileKind;
-use crate::dispatch::fuser::convert;
+use crate::dispatch::fuser::convert::{self, Sent};
 use crate::dispatch::fuser::negotiate::negotiate;
-use crate::dispatch::{SetAttr, Write};
+use crate::dispatch::SetAttr;
 
 impl Filesystem for Adapter {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
@@ -282,22 +282,17 @@ impl Filesystem for Adapter {
         reply: ReplyWrite,
     ) {
         let ino = convert::ino(node);
-        let from_cache = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
-        let append = !from_cache && flags.0 & libc::O_APPEND != 0;
+        let sent = Sent {
+            offset,
+            data,
+            flags: flags.0,
+            from_cache: write_flags.contains(WriteFlags::FUSE_WRITE_CACHE),
+            kill_set_id: write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID),
+            knows_end: true,
+        };
         let written = self.run("write", node, |fs| {
-            let unsettled = fs.unsettled(ino);
-            if unsettled.pages && from_cache {
-                // Belongs to the state that was left.
-                return Ok(());
-            }
-            let write = Write {
-                offset,
-                data,
-                // Otherwise the kernel knows the end: several requests of one write come at once.
-                append: append && unsettled.size,
-                kill_set_id: write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID),
-            };
-            fs.write(ino, write)
+            let write = sent.to_write(fs.unsettled(ino));
+            write.map_or(Ok(()), |write| fs.write(ino, write))
         });
         match written.result {
             // A request is at most REQUEST_MAX long.
@@ -535,13 +530,9 @@ impl Filesystem for Adapter {
         whence: i32,
         reply: ReplyLseek,
     ) {
-        let hole = match whence {
-            libc::SEEK_DATA => false,
-            libc::SEEK_HOLE => true,
-            _ => return reply.error(Errno::EINVAL),
-        };
-        let Ok(offset) = u64::try_from(offset) else {
-            return reply.error(Errno::ENXIO);
+        let (offset, hole) = match convert::seek(offset, whence) {
+            Ok(sought) => sought,
+            Err(errno) => return reply.error(Errno::from_i32(errno.0)),
         };
         let answer = self.run("lseek", node, |fs| {
             fs.seek(convert::ino(node), offset, hole)

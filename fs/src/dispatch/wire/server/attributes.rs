@@ -2,7 +2,7 @@
 
 use super::files::acl_setter;
 use super::{NO_ID, Server};
-use crate::dispatch::convert;
+use crate::dispatch::convert::{self, Told};
 use crate::dispatch::wire::codec::flags::setxattr as setxattr_flag;
 use crate::dispatch::wire::codec::{Header, Operation, Reply};
 use crate::dispatch::{Errno, SetAttr};
@@ -100,14 +100,11 @@ impl Server {
     }
 }
 
-/// A value for whom it has room: without any, its length.
+/// Tells a value, or how long it is.
 fn sized(value: &[u8], size: u32, reply: &mut Reply) -> Result<(), Errno> {
-    // Values and lists are at most 64 KiB.
-    let len = u32::try_from(value.len()).unwrap_or(u32::MAX);
-    match size {
-        0 => reply.size(len),
-        size if len <= size => reply.bytes(value),
-        _ => return Err(Errno(libc::ERANGE)),
+    match convert::value_for(value, size)? {
+        Told::Length(len) => reply.size(len),
+        Told::Value(value) => reply.bytes(value),
     }
     Ok(())
 }

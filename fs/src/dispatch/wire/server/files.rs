@@ -1,10 +1,10 @@
 //! Open files and their contents.
 
 use super::{Caching, NO_ID, Server};
-use crate::dispatch::convert;
+use crate::dispatch::convert::{self, Sent};
 use crate::dispatch::wire::codec::flags::{open as open_flag, write as write_flag};
 use crate::dispatch::wire::codec::{Header, Operation, Reply};
-use crate::dispatch::{Caller, Errno, OpenMode, Write};
+use crate::dispatch::{Caller, Errno, OpenMode};
 use crate::id::Ino;
 
 /// Not open, or not so.
@@ -80,23 +80,17 @@ impl Server {
         reply: &mut Reply,
     ) -> Result<(), Errno> {
         let ino = self.written_file(header.node)?;
-        let from_cache = write_flags & write_flag::CACHE != 0;
-        let append = !from_cache && flags & libc::O_APPEND != 0;
-        let others_write = self.options.caching != Caching::OnlyWriter;
+        let sent = Sent {
+            offset,
+            data,
+            flags,
+            from_cache: write_flags & write_flag::CACHE != 0,
+            kill_set_id: write_flags & write_flag::KILL_SUIDGID != 0,
+            knows_end: self.options.caching == Caching::OnlyWriter,
+        };
         self.attempt("write", ino, |fs| {
-            let unsettled = fs.unsettled(ino);
-            if unsettled.pages && from_cache {
-                // Belongs to the state that was left.
-                return Ok(());
-            }
-            let write = Write {
-                offset,
-                data,
-                // A guest that writes alone knows the end: several requests of one write come at once.
-                append: append && (others_write || unsettled.size),
-                kill_set_id: write_flags & write_flag::KILL_SUIDGID != 0,
-            };
-            fs.write(ino, write)
+            let write = sent.to_write(fs.unsettled(ino));
+            write.map_or(Ok(()), |write| fs.write(ino, write))
         })?;
         // A message is at most MESSAGE_MAX long.
         reply.written(u32::try_from(data.len()).unwrap_or(u32::MAX));
@@ -129,12 +123,7 @@ impl Server {
         reply: &mut Reply,
     ) -> Result<(), Errno> {
         let ino = self.open_file(header.node)?;
-        let hole = match whence {
-            libc::SEEK_DATA => false,
-            libc::SEEK_HOLE => true,
-            _ => return Err(Errno(libc::EINVAL)),
-        };
-        let offset = u64::try_from(offset).map_err(|_| Errno(libc::ENXIO))?;
+        let (offset, hole) = convert::seek(offset, whence)?;
         let found = self.attempt("lseek", ino, |fs| fs.seek(ino, offset, hole))?;
         reply.number(found);
         Ok(())

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::dispatch::LONG;
 use crate::dispatch::wire::codec::Ttl;
 
 /// What a guest's kernel may believe without asking again. It cannot be told that something changed.
@@ -18,15 +19,12 @@ pub enum Caching {
 }
 
 impl Caching {
-    /// For long: as long as a kernel likes.
-    const LONG: Duration = Duration::from_secs(365 * 24 * 3600);
-
     /// For how long names and attributes may be believed.
     #[must_use]
     pub fn ttl(self) -> Duration {
         match self {
             Self::Shared { ttl } => ttl,
-            Self::OnlyWriter => Self::LONG,
+            Self::OnlyWriter => LONG,
         }
     }
 
