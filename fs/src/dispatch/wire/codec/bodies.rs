@@ -2,7 +2,7 @@
 
 use super::fields::Fields;
 use super::flags::{init as init_flags, setattr};
-use super::operation::{Forgets, InitIn, LockIn, Operation};
+use super::operation::{Forgets, InitIn, Operation};
 use super::{Dialect, Opcode, PAYLOAD_MAX, WireError};
 use crate::attr::Timestamp;
 use crate::dispatch::{SetAttr, SetTime, convert};
@@ -74,52 +74,33 @@ impl<'a> Operation<'a> {
             Opcode::RemoveXattr => Self::RemoveXattr {
                 name: only_xattr_name(body)?,
             },
-            Opcode::Flush => Self::Flush,
             Opcode::Init => Self::Init(init(body)?),
-            Opcode::OpenDir => Self::OpenDir {
-                flags: body.i32("fuse_open_in")?,
-            },
             Opcode::ReadDir => read_dir(body, false)?,
             Opcode::ReadDirPlus => read_dir(body, true)?,
             Opcode::ReleaseDir => Self::ReleaseDir,
             Opcode::FSyncDir => Self::FSyncDir,
-            Opcode::GetLk => Self::GetLk(lock(body)?),
-            Opcode::SetLk => Self::SetLk(lock(body)?),
-            Opcode::SetLkW => Self::SetLkW(lock(body)?),
-            Opcode::Access => Self::Access {
-                mask: body.u32("fuse_access_in")?,
-            },
             Opcode::Create => create(body)?,
-            Opcode::Interrupt => Self::Interrupt {
-                unique: body.u64("fuse_interrupt_in")?,
-            },
-            Opcode::BMap => Self::BMap,
+            Opcode::Interrupt => Self::Interrupt,
             Opcode::Destroy => Self::Destroy,
-            Opcode::IoCtl => {
-                body.skip(12, "fuse_ioctl_in")?;
-                Self::IoCtl {
-                    command: body.u32("fuse_ioctl_in")?,
-                }
-            }
-            Opcode::Poll => Self::Poll,
-            Opcode::NotifyReply => Self::NotifyReply,
+            Opcode::IoCtl => Self::IoCtl,
             Opcode::FAllocate => allocate(body)?,
             Opcode::LSeek => seek(body)?,
             Opcode::CopyFileRange => copy_range(body, false)?,
             Opcode::CopyFileRange64 => copy_range(body, true)?,
-            Opcode::SetupMapping => Self::SetupMapping,
-            Opcode::RemoveMapping => Self::RemoveMapping,
             Opcode::SyncFs => Self::SyncFs,
-            Opcode::TmpFile => Self::TmpFile {
-                flags: body.i32("fuse_create_in")?,
-                mode: body.u32("fuse_create_in")?,
-            },
-            Opcode::StatX => {
-                body.skip(20, "fuse_statx_in")?;
-                Self::StatX {
-                    mask: body.u32("fuse_statx_in")?,
-                }
-            }
+            Opcode::StatX => Self::StatX,
+            Opcode::OpenDir
+            | Opcode::Flush
+            | Opcode::Access
+            | Opcode::GetLk
+            | Opcode::SetLk
+            | Opcode::SetLkW
+            | Opcode::BMap
+            | Opcode::Poll
+            | Opcode::NotifyReply
+            | Opcode::SetupMapping
+            | Opcode::RemoveMapping
+            | Opcode::TmpFile => Self::Unserved,
         })
     }
 }
@@ -296,17 +277,6 @@ fn init(body: &mut Fields<'_>) -> Result<InitIn, WireError> {
         minor,
         max_readahead,
         flags,
-    })
-}
-
-fn lock(body: &mut Fields<'_>) -> Result<LockIn, WireError> {
-    const WHAT: &str = "fuse_lk_in";
-    body.skip(8, WHAT)?;
-    Ok(LockIn {
-        owner: body.u64(WHAT)?,
-        start: body.u64(WHAT)?,
-        end: body.u64(WHAT)?,
-        kind: body.u32(WHAT)?,
     })
 }
 

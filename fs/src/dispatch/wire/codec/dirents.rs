@@ -1,6 +1,7 @@
 //! Listings: as many entries as fit (`struct fuse_dirent`, `struct fuse_direntplus`).
 
-use super::Ttl;
+use std::time::Duration;
+
 use super::reply::{Put, kind_bits, put_entry};
 use crate::attr::Attr;
 use crate::dispatch::DirEntry;
@@ -20,7 +21,7 @@ pub struct DirentPlus<'a> {
     /// Its generation.
     pub generation: u32,
     /// How long that may be believed.
-    pub ttl: Ttl,
+    pub ttl: Duration,
 }
 
 /// A listing that is being made.

@@ -17,8 +17,8 @@ mod request;
 pub use dirents::{DirentPlus, Listing};
 pub use error::WireError;
 pub use opcode::Opcode;
-pub use operation::{Forgets, InitIn, LockIn, Operation};
-pub use reply::{InitOut, Reply, Ttl};
+pub use operation::{Forgets, InitIn, Operation};
+pub use reply::{InitOut, Reply};
 pub use request::{Dialect, Header, Request};
 
 /// Length of `struct fuse_in_header` in bytes.

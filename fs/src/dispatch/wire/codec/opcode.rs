@@ -22,14 +22,6 @@ macro_rules! opcodes {
                     _ => None,
                 }
             }
-
-            /// Its name, for logs.
-            #[must_use]
-            pub fn name(self) -> &'static str {
-                match self {
-                    $(Self::$name => stringify!($name),)*
-                }
-            }
         }
     };
 }

@@ -14,15 +14,6 @@ const BLOCK: u32 = 4096;
 /// Length of `struct fuse_attr` in bytes.
 const ATTR: usize = 88;
 
-/// How long what is told may be believed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ttl {
-    /// That a name leads to an inode, or to none.
-    pub name: Duration,
-    /// What the attributes are.
-    pub attr: Duration,
-}
-
 /// `struct fuse_init_out`: what was agreed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InitOut {
@@ -120,14 +111,14 @@ fn put_attr(body: &mut Vec<u8>, ino: Ino, attr: &Attr) {
     body.u32(0);
 }
 
-/// `struct fuse_entry_out`.
-pub(super) fn put_entry(body: &mut Vec<u8>, ino: Ino, generation: u32, attr: &Attr, ttl: Ttl) {
+/// `struct fuse_entry_out`, with one time for which name and attributes may be believed.
+pub(super) fn put_entry(body: &mut Vec<u8>, ino: Ino, generation: u32, attr: &Attr, ttl: Duration) {
     body.u64(ino.0);
     body.u64(generation.into());
-    body.u64(ttl.name.as_secs());
-    body.u64(ttl.attr.as_secs());
-    body.u32(ttl.name.subsec_nanos());
-    body.u32(ttl.attr.subsec_nanos());
+    body.u64(ttl.as_secs());
+    body.u64(ttl.as_secs());
+    body.u32(ttl.subsec_nanos());
+    body.u32(ttl.subsec_nanos());
     put_attr(body, ino, attr);
 }
 
@@ -153,17 +144,17 @@ impl Reply {
     }
 
     /// Makes it `struct fuse_entry_out`: an inode that the receiver holds a reference to from then on.
-    pub fn entry(&mut self, ino: Ino, generation: u32, attr: &Attr, ttl: Ttl) {
+    pub fn entry(&mut self, ino: Ino, generation: u32, attr: &Attr, ttl: Duration) {
         put_entry(&mut self.body, ino, generation, attr, ttl);
     }
 
     /// Makes it an entry of node 0: the name does not exist, and that may be believed.
-    pub fn no_entry(&mut self, ttl: Ttl) {
+    pub fn no_entry(&mut self, ttl: Duration) {
         self.body.u64(0);
         self.body.u64(0);
-        self.body.u64(ttl.name.as_secs());
+        self.body.u64(ttl.as_secs());
         self.body.u64(0);
-        self.body.u32(ttl.name.subsec_nanos());
+        self.body.u32(ttl.subsec_nanos());
         self.body.zeros(4 + ATTR);
     }
 
@@ -276,12 +267,6 @@ impl Reply {
         &self.body
     }
 
-    /// The error it carries, 0 for none.
-    #[must_use]
-    pub fn errno(&self) -> i32 {
-        self.errno
-    }
-
     /// `struct fuse_out_header` of what it is now.
     #[must_use]
     pub fn header(&self) -> [u8; OUT_HEADER] {
@@ -299,10 +284,7 @@ impl Reply {
 mod tests {
     use super::*;
 
-    const TTL: Ttl = Ttl {
-        name: Duration::from_millis(2500),
-        attr: Duration::from_secs(7),
-    };
+    const TTL: Duration = Duration::from_millis(2500);
 
     fn attr() -> Attr {
         let at = |secs| Timestamp { secs, nanos: 5 };
@@ -337,8 +319,8 @@ mod tests {
         let attr = attr();
         assert_eq!(len(&|r| r.entry(Ino(20), 0, &attr, TTL)), 128);
         assert_eq!(len(&|r| r.no_entry(TTL)), 128);
-        assert_eq!(len(&|r| r.attr(Ino(20), &attr, TTL.attr)), 104);
-        assert_eq!(len(&|r| r.statx(Ino(20), &attr, TTL.attr)), 32 + 256);
+        assert_eq!(len(&|r| r.attr(Ino(20), &attr, TTL)), 104);
+        assert_eq!(len(&|r| r.statx(Ino(20), &attr, TTL)), 32 + 256);
         assert_eq!(len(&|r| r.open(0)), 16);
         assert_eq!(len(&|r| r.written(3)), 8);
         assert_eq!(len(&|r| r.number(3)), 8);
@@ -396,11 +378,15 @@ mod tests {
         assert_eq!(body[..8], 20_u64.to_le_bytes());
         assert_eq!(body[8..16], 4_u64.to_le_bytes());
         assert_eq!(body[16..24], 2_u64.to_le_bytes());
-        assert_eq!(u32_at(body, 32), 500_000_000);
+        assert_eq!(body[24..32], 2_u64.to_le_bytes());
+        assert_eq!(
+            (u32_at(body, 32), u32_at(body, 36)),
+            (500_000_000, 500_000_000)
+        );
         assert_eq!(body[64..72], (-1_i64).to_le_bytes());
         assert_eq!(u32_at(body, 100), libc::S_IFCHR | 0o4755);
         reply.begin(1);
-        reply.statx(Ino(20), &attr(), TTL.attr);
+        reply.statx(Ino(20), &attr(), TTL);
         let stat = &reply.body()[32..];
         // Birth is the second time.
         assert_eq!(stat[80..88], 3_i64.to_le_bytes());

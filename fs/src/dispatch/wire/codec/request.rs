@@ -26,8 +26,6 @@ pub struct Header {
     pub uid: u32,
     /// File-system group id of whoever asks, as the guest says.
     pub gid: u32,
-    /// Process id in the guest; says nothing here.
-    pub pid: u32,
     /// Length of the extensions at the end of the body, in units of 8 bytes.
     pub extensions: u16,
 }
@@ -40,18 +38,22 @@ impl Header {
     pub fn parse(message: &[u8]) -> Result<Self, WireError> {
         const WHAT: &str = "the header";
         let mut fields = Fields::new(message);
-        let header = Self {
-            len: fields.u32(WHAT)?,
-            opcode: fields.u32(WHAT)?,
-            unique: fields.u64(WHAT)?,
-            node: fields.u64(WHAT)?,
-            uid: fields.u32(WHAT)?,
-            gid: fields.u32(WHAT)?,
-            pid: fields.u32(WHAT)?,
-            extensions: fields.u16(WHAT)?,
-        };
-        fields.u16(WHAT)?;
-        Ok(header)
+        let (len, opcode) = (fields.u32(WHAT)?, fields.u32(WHAT)?);
+        let (unique, node) = (fields.u64(WHAT)?, fields.u64(WHAT)?);
+        let (uid, gid) = (fields.u32(WHAT)?, fields.u32(WHAT)?);
+        // The process id is one of the guest's, and says nothing here.
+        fields.skip(4, WHAT)?;
+        let extensions = fields.u16(WHAT)?;
+        fields.skip(2, WHAT)?;
+        Ok(Self {
+            len,
+            opcode,
+            unique,
+            node,
+            uid,
+            gid,
+            extensions,
+        })
     }
 
     /// Its opcode, if it is one that is known.
@@ -101,7 +103,7 @@ impl<'a> Request<'a> {
             })?;
         let operation = match header.known_opcode() {
             Some(opcode) => Operation::parse(opcode, Fields::new(body), dialect)?,
-            None => Operation::Unknown,
+            None => Operation::Unserved,
         };
         Ok(Self { header, operation })
     }
@@ -143,7 +145,6 @@ mod tests {
             node: 1,
             uid: 1000,
             gid: 100,
-            pid: 4242,
             extensions: 0,
         };
         assert_eq!(request.header, expected);
@@ -182,6 +183,6 @@ mod tests {
     fn unknown_opcodes_are_no_error_of_the_message() {
         let message = message(4096, 0, b"");
         let request = parse(&message).unwrap();
-        assert!(matches!(request.operation, Operation::Unknown));
+        assert!(matches!(request.operation, Operation::Unserved));
     }
 }

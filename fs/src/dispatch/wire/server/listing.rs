@@ -14,7 +14,7 @@ impl Server {
     ) -> Result<(), Errno> {
         let ino = self.held(header.node)?;
         let operation = if plus { "readdirplus" } else { "readdir" };
-        let ttl = self.options.caching.ttls();
+        let ttl = self.options.caching.ttl();
         let mut listing = Listing::new(reply.body_mut(), size, plus);
         // References that the guest has no room for.
         let mut unheld = Vec::new();

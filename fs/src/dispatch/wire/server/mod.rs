@@ -166,11 +166,13 @@ impl Server {
                 Ok(())
             }
             Operation::BatchForget(forgets) => {
-                forgets.iter().for_each(|(node, count)| self.forget(node, count));
+                forgets
+                    .iter()
+                    .for_each(|(node, count)| self.forget(node, count));
                 Ok(())
             }
             Operation::GetAttr => self.getattr(header, reply),
-            Operation::StatX { .. } => self.statx(header, reply),
+            Operation::StatX => self.statx(header, reply),
             Operation::SetAttr(set) => self.setattr(header, set, reply),
             Operation::ReadLink => self.readlink(header, reply),
             Operation::Symlink { name, target } => self.symlink(header, name, target, reply),
@@ -183,7 +185,9 @@ impl Server {
                 let node = convert::device_node(mode, umask, rdev);
                 self.make("mknod", header, name, node, reply)
             }
-            Operation::MkDir { name, mode, umask } => self.mkdir(header, name, (mode, umask), reply),
+            Operation::MkDir { name, mode, umask } => {
+                self.mkdir(header, name, (mode, umask), reply)
+            }
             Operation::Create {
                 name,
                 flags,
@@ -224,26 +228,14 @@ impl Server {
             Operation::GetXattr { name, size } => self.getxattr(header, name, size, reply),
             Operation::ListXattr { size } => self.listxattr(header, size, reply),
             Operation::RemoveXattr { name } => self.removexattr(header, name),
-            // The kernel sends none of them after OPENDIR was answered with ENOSYS.
-            Operation::ReleaseDir | Operation::Interrupt { .. } => Ok(()),
-            Operation::IoCtl { .. } => Err(Errno(libc::ENOTTY)),
+            // The kernel sends no RELEASEDIR after OPENDIR was answered with ENOSYS.
+            Operation::ReleaseDir | Operation::Interrupt => Ok(()),
+            Operation::IoCtl => Err(Errno(libc::ENOTTY)),
             // Directories have no state to open, nothing is written late, permissions are checked and locks
             // kept by the guest's kernel, files are always ready, there is no memory to map. ENOSYS has the
-            // kernel send them no more.
-            Operation::OpenDir { .. }
-            | Operation::Flush
-            | Operation::Access { .. }
-            | Operation::GetLk(_)
-            | Operation::SetLk(_)
-            | Operation::SetLkW(_)
-            | Operation::Poll
-            | Operation::BMap
-            | Operation::SetupMapping
-            | Operation::RemoveMapping
-            | Operation::NotifyReply
-            // As on the host's mounts (docs/posix.md): the engine makes files at names.
-            | Operation::TmpFile { .. }
-            | Operation::Unknown => Err(UNKNOWN),
+            // kernel send them no more. Files without names: as on the host's mounts (docs/posix.md), the
+            // engine makes files at names.
+            Operation::Unserved => Err(UNKNOWN),
         }
     }
 

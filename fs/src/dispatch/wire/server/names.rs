@@ -32,7 +32,7 @@ impl Server {
             entry.ino,
             generation,
             &entry.attr,
-            self.options.caching.ttls(),
+            self.options.caching.ttl(),
         );
     }
 
@@ -50,7 +50,7 @@ impl Server {
                 self.tell(&entry, reply);
             }
             None if self.options.caching.ttl().is_zero() => return Err(Errno(libc::ENOENT)),
-            None => reply.no_entry(self.options.caching.ttls()),
+            None => reply.no_entry(self.options.caching.ttl()),
         }
         Ok(())
     }

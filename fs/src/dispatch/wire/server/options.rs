@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use crate::dispatch::LONG;
-use crate::dispatch::wire::codec::Ttl;
 
 /// What a guest's kernel may believe without asking again. It cannot be told that something changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,19 +19,10 @@ pub enum Caching {
 
 impl Caching {
     /// For how long names and attributes may be believed.
-    #[must_use]
-    pub fn ttl(self) -> Duration {
+    pub(super) fn ttl(self) -> Duration {
         match self {
             Self::Shared { ttl } => ttl,
             Self::OnlyWriter => LONG,
-        }
-    }
-
-    pub(super) fn ttls(self) -> Ttl {
-        let ttl = self.ttl();
-        Ttl {
-            name: ttl,
-            attr: ttl,
         }
     }
 }
