@@ -59,6 +59,20 @@ impl FileKind {
             _ => return None,
         })
     }
+
+    /// The bits of `st_mode` that say so (`S_IFMT`).
+    #[must_use]
+    pub fn mode_bits(self) -> u32 {
+        match self {
+            Self::File => libc::S_IFREG,
+            Self::Directory => libc::S_IFDIR,
+            Self::Symlink => libc::S_IFLNK,
+            Self::Fifo => libc::S_IFIFO,
+            Self::Socket => libc::S_IFSOCK,
+            Self::CharDevice => libc::S_IFCHR,
+            Self::BlockDevice => libc::S_IFBLK,
+        }
+    }
 }
 
 /// A point in time with nanoseconds; covers times before 1970 and after 2038.
@@ -155,6 +169,17 @@ pub struct Attr {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn kinds_and_bits_of_a_mode_are_the_same_both_ways() {
+        let kinds: Vec<FileKind> = (1..=7).filter_map(FileKind::from_code).collect();
+        assert_eq!(kinds.len(), 7);
+        for kind in kinds {
+            assert_eq!(FileKind::from_mode(kind.mode_bits() | 0o7777), Some(kind));
+            assert_eq!(kind.mode_bits() & !libc::S_IFMT, 0);
+        }
+        assert_eq!(FileKind::Socket.mode_bits(), 0o140_000);
+    }
 
     #[test]
     fn times_before_1970_and_after_2038_survive_conversion() {

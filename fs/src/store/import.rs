@@ -147,9 +147,6 @@ impl Store {
     }
 }
 
-/// What statfs(2) says of a FUSE file system. Source: include/uapi/linux/magic.h.
-const FUSE_SUPER_MAGIC: i64 = 0x6573_5546;
-
 /// A directory being read: the names in it still to do.
 struct Frame {
     fd: OwnedFd,
@@ -217,7 +214,7 @@ impl Import<'_> {
         let kind = rustix::fs::fstatfs(dir).map_err(self.entry("look at the file system of"))?;
         let options = rustix::fs::fstatvfs(dir).map_err(self.entry("look at the mount of"))?;
         let nosuid = options.f_flag.contains(StatVfsMountFlags::NOSUID);
-        self.distrusted = kind.f_type == FUSE_SUPER_MAGIC && nosuid;
+        self.distrusted = kind.f_type == libc::FUSE_SUPER_MAGIC && nosuid;
         Ok(())
     }
 

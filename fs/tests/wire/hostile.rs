@@ -309,6 +309,7 @@ fn attack(bytes: &[u8], messages: Option<usize>) -> Result<(), TestCaseError> {
             error,
             StreamError::Length { .. }
                 | StreamError::Kind { .. }
+                | StreamError::Reserved
                 | StreamError::ReplyMax { .. }
                 | StreamError::Truncated
         );

@@ -91,18 +91,6 @@ fn flags(mode: OpenMode) -> i32 {
     }
 }
 
-fn kind_bits(kind: FileKind) -> u32 {
-    match kind {
-        FileKind::File => libc::S_IFREG,
-        FileKind::Directory => libc::S_IFDIR,
-        FileKind::Symlink => libc::S_IFLNK,
-        FileKind::Fifo => libc::S_IFIFO,
-        FileKind::Socket => libc::S_IFSOCK,
-        FileKind::CharDevice => libc::S_IFCHR,
-        FileKind::BlockDevice => libc::S_IFBLK,
-    }
-}
-
 impl Remote {
     fn call(&self, caller: Caller, opcode: u32, ino: Ino, body: Body) -> Result<Vec<u8>, OpError> {
         self.0.call_as(caller, opcode, ino.0, body).map_err(error)
@@ -224,7 +212,7 @@ impl Dispatch for Remote {
                 (op::MKDIR, body)
             }
             kind => {
-                let head = Body::new().u32(kind_bits(kind) | mode).u32(node.rdev);
+                let head = Body::new().u32(kind.mode_bits() | mode).u32(node.rdev);
                 (op::MKNOD, head.u32(umask).u32(0).string(name))
             }
         };

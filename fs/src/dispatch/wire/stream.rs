@@ -1,7 +1,7 @@
 //! Messages on a socket, and the threads that serve them.
 //!
-//! Each message is in a frame (docs/virtiofs.md): the monitor says which request it is, and how long its
-//! answer may be. A frame that can be none ends the connection: nobody could say where the next one begins.
+//! Each message is in a frame (`frame`): the monitor says which request it is, and how long its answer may
+//! be. A frame that can be none ends the connection: nobody could say where the next one begins.
 //!
 //! A few threads take turns: one of them reads, lets the next one read, and serves what it has read itself,
 //! so that nothing is handed from thread to thread between a question and its answer. What returns
@@ -17,20 +17,10 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::{Condvar, Mutex};
 use thiserror::Error;
 
-use super::codec::{Header, IN_HEADER, MESSAGE_MAX, OUT_HEADER, Reply};
+use super::codec::{Header, IN_HEADER, OUT_HEADER, Reply};
+use super::frame::{self, Frame};
 use super::server::{Order, Server};
 use crate::dispatch::Errno;
-
-/// Bytes of a frame's header.
-const FRAME: usize = 24;
-/// Longest frame, as the monitor has it. A message in it may still be longer than any that makes sense, and is
-/// answered with an error then.
-const FRAME_MAX: u32 = 24 + (1 << 20) + (64 << 10);
-const _: () = assert!(MESSAGE_MAX + 24 <= FRAME_MAX);
-/// What a frame is: a request, the answer to one, or that the driver has started anew.
-const REQUEST: u16 = 1;
-const REPLY: u16 = 2;
-const RESET: u16 = 3;
 
 /// Bytes taken off the socket at a time. Larger messages are read into their place.
 const READ_AT_ONCE: usize = 64 << 10;
@@ -63,6 +53,9 @@ pub enum StreamError {
         /// What it says of itself.
         kind: u16,
     },
+    /// A field of its frame that is always zero is not.
+    #[error("a frame with something in a reserved field")]
+    Reserved,
     /// A request leaves less room for its answer than the header of one takes.
     #[error("a request with room for an answer of {reply_max} bytes")]
     ReplyMax {
@@ -277,9 +270,11 @@ impl Connection<'_> {
             // No driver leaves too little room for what it asks for.
             reply.error(Errno(libc::EIO));
         }
-        let mut head = [0; FRAME + OUT_HEADER];
-        head[..FRAME].copy_from_slice(&frame_of(asked.tag, reply));
-        head[FRAME..].copy_from_slice(&reply.header());
+        let mut head = [0; frame::HEADER + OUT_HEADER];
+        let (frame, header) = head.split_at_mut(frame::HEADER);
+        let len = OUT_HEADER + reply.body().len();
+        frame.copy_from_slice(&frame::reply_header(asked.tag, len));
+        header.copy_from_slice(&reply.header());
         let _outgoing = self.outgoing.lock();
         match send(self.socket, &head, reply.body()) {
             Ok(()) => {}
@@ -320,81 +315,32 @@ impl Incoming {
                 Err(source) => return Err(reading(source)),
             }
         }
-        let mut header = [0; FRAME];
+        let mut frame = [0; frame::HEADER];
+        self.reader.read_exact(&mut frame).map_err(reading)?;
+        let Frame::Request {
+            tag,
+            reply_max,
+            body,
+        } = Frame::decode(&frame)?
+        else {
+            return Ok(Came::Reset);
+        };
+        let mut header = [0; IN_HEADER];
         self.reader.read_exact(&mut header).map_err(reading)?;
-        let mut fields = Fields(&header);
-        let (len, kind) = (fields.u32(), fields.u16());
-        fields.u16();
-        let (tag, reply_max) = (fields.u64(), fields.u32());
-        let body = usize::try_from(len)
-            .ok()
-            .and_then(|len| len.checked_sub(FRAME));
-        match (kind, body) {
-            (RESET, Some(0)) => Ok(Came::Reset),
-            (REQUEST, Some(body)) if body >= IN_HEADER && len <= FRAME_MAX => {
-                let room = usize::try_from(reply_max).unwrap_or(usize::MAX);
-                if (1..OUT_HEADER).contains(&room) {
-                    // Not even an error could be sent. The monitor takes no such request from its guest.
-                    return Err(StreamError::ReplyMax { reply_max });
-                }
-                let mut header = [0; IN_HEADER];
-                self.reader.read_exact(&mut header).map_err(reading)?;
-                let header = Header::parse(&header).map_err(|_| StreamError::Length { len })?;
-                let len = body - IN_HEADER;
-                if buffer.len() < len {
-                    buffer.resize(len, 0);
-                }
-                let body = &mut buffer[..len];
-                self.reader.read_exact(body).map_err(reading)?;
-                let asked = Asked {
-                    header,
-                    tag,
-                    reply_max,
-                };
-                Ok(Came::Request(asked, body))
-            }
-            (REQUEST | RESET, _) => Err(StreamError::Length { len }),
-            (kind, _) => Err(StreamError::Kind { kind }),
+        // It is as long as its fields.
+        let header = Header::parse(&header).map_err(|_| StreamError::Truncated)?;
+        if buffer.len() < body {
+            buffer.resize(body, 0);
         }
+        let body = &mut buffer[..body];
+        self.reader.read_exact(body).map_err(reading)?;
+        let asked = Asked {
+            header,
+            tag,
+            reply_max,
+        };
+        Ok(Came::Request(asked, body))
     }
-}
-
-/// Takes little-endian fields off the front of a header that is long enough.
-struct Fields<'a>(&'a [u8]);
-
-impl Fields<'_> {
-    fn take<const N: usize>(&mut self) -> [u8; N] {
-        match self.0.split_first_chunk() {
-            Some((field, rest)) => {
-                self.0 = rest;
-                *field
-            }
-            None => [0; N],
-        }
-    }
-
-    fn u16(&mut self) -> u16 {
-        u16::from_le_bytes(self.take())
-    }
-
-    fn u32(&mut self) -> u32 {
-        u32::from_le_bytes(self.take())
-    }
-
-    fn u64(&mut self) -> u64 {
-        u64::from_le_bytes(self.take())
-    }
-}
-
-/// The header of the frame of an answer.
-fn frame_of(tag: u64, reply: &Reply) -> [u8; FRAME] {
-    let len = FRAME + OUT_HEADER + reply.body().len();
-    let len = u32::try_from(len).unwrap_or(u32::MAX);
-    let mut header = [0; FRAME];
-    header[..4].copy_from_slice(&len.to_le_bytes());
-    header[4..6].copy_from_slice(&REPLY.to_le_bytes());
-    header[8..16].copy_from_slice(&tag.to_le_bytes());
-    header
 }
 
 fn reading(source: io::Error) -> StreamError {
@@ -437,10 +383,13 @@ mod tests {
         (theirs, incoming)
     }
 
-    fn frame(kind: u16, len: u32, body: &[u8]) -> Vec<u8> {
-        let mut bytes = [0; FRAME];
+    const REQUEST: u8 = 1;
+    const RESET: u8 = 3;
+
+    fn frame(kind: u8, len: u32, body: &[u8]) -> Vec<u8> {
+        let mut bytes = [0; frame::HEADER];
         bytes[..4].copy_from_slice(&len.to_le_bytes());
-        bytes[4..6].copy_from_slice(&kind.to_le_bytes());
+        bytes[4] = kind;
         bytes[8] = 7;
         bytes[16] = 99;
         [&bytes[..], body].concat()
@@ -475,37 +424,14 @@ mod tests {
     }
 
     #[test]
-    fn a_length_that_no_frame_has_is_an_error_before_anything_is_allocated() {
-        for len in [0, 23, 63, FRAME_MAX + 1, u32::MAX] {
+    fn a_frame_that_can_be_none_is_an_error_before_anything_is_allocated() {
+        for len in [0, 63, frame::FRAME_MAX + 1, u32::MAX] {
             let (mut theirs, mut incoming) = incoming();
             theirs.write_all(&frame(REQUEST, len, &[])).unwrap();
             let mut buffer = Vec::new();
             let error = incoming.next(&mut buffer).err();
             assert!(matches!(error, Some(StreamError::Length { len: found }) if found == len));
             assert_eq!(buffer.capacity(), 0);
-        }
-        for kind in [0, REPLY, 4] {
-            let (mut theirs, mut incoming) = incoming();
-            theirs.write_all(&frame(kind, 64, &[0; 40])).unwrap();
-            let mut buffer = Vec::new();
-            let error = incoming.next(&mut buffer).err();
-            assert!(matches!(error, Some(StreamError::Kind { kind: found }) if found == kind));
-        }
-    }
-
-    #[test]
-    fn a_request_leaves_room_for_the_header_of_an_answer_or_none() {
-        for (reply_max, is_good) in [(0, true), (1, false), (15, false), (16, true)] {
-            let (mut theirs, mut incoming) = incoming();
-            let mut bytes = frame(REQUEST, 64, &[0; 40]);
-            bytes[16] = reply_max;
-            theirs.write_all(&bytes).unwrap();
-            let mut buffer = Vec::new();
-            let came = incoming.next(&mut buffer);
-            assert_eq!(came.is_ok(), is_good, "{reply_max}");
-            if let Err(error) = came {
-                assert!(matches!(error, StreamError::ReplyMax { .. }), "{error}");
-            }
         }
     }
 

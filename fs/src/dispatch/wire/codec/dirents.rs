@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::reply::{Put, kind_bits, put_entry};
+use super::reply::{Put, put_entry};
 use crate::attr::Attr;
 use crate::dispatch::DirEntry;
 
@@ -66,7 +66,7 @@ impl<'a> Listing<'a> {
         self.body.u64(entry.cookie);
         // A name is at most 255 bytes long.
         self.body.u32(u32::try_from(entry.name.len()).unwrap_or(0));
-        self.body.u32(kind_bits(entry.kind) >> 12);
+        self.body.u32(entry.kind.mode_bits() >> 12);
         self.body.put(entry.name);
         self.body.resize(end, 0);
         true

@@ -1,13 +1,13 @@
-//! Fields of a message, one after the other, from front to back.
+//! Fields of a message or frame, one after the other, from front to back.
 
 use super::{NAME_MAX, WireError};
 
 /// What is left of a body.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Fields<'a>(&'a [u8]);
+pub(in crate::dispatch::wire) struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Self {
+    pub(in crate::dispatch::wire) fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
 
@@ -21,15 +21,15 @@ impl<'a> Fields<'a> {
         Ok(*taken)
     }
 
-    pub(super) fn u16(&mut self, what: &'static str) -> Result<u16, WireError> {
+    pub(in crate::dispatch::wire) fn u16(&mut self, what: &'static str) -> Result<u16, WireError> {
         Ok(u16::from_le_bytes(self.array(what)?))
     }
 
-    pub(super) fn u32(&mut self, what: &'static str) -> Result<u32, WireError> {
+    pub(in crate::dispatch::wire) fn u32(&mut self, what: &'static str) -> Result<u32, WireError> {
         Ok(u32::from_le_bytes(self.array(what)?))
     }
 
-    pub(super) fn u64(&mut self, what: &'static str) -> Result<u64, WireError> {
+    pub(in crate::dispatch::wire) fn u64(&mut self, what: &'static str) -> Result<u64, WireError> {
         Ok(u64::from_le_bytes(self.array(what)?))
     }
 
@@ -43,7 +43,11 @@ impl<'a> Fields<'a> {
     }
 
     /// Passes over a field that nothing here needs.
-    pub(super) fn skip(&mut self, len: usize, what: &'static str) -> Result<(), WireError> {
+    pub(in crate::dispatch::wire) fn skip(
+        &mut self,
+        len: usize,
+        what: &'static str,
+    ) -> Result<(), WireError> {
         self.0 = self.0.get(len..).ok_or(WireError::Short { what })?;
         Ok(())
     }

@@ -16,6 +16,7 @@ mod request;
 
 pub use dirents::{DirentPlus, Listing};
 pub use error::WireError;
+pub(super) use fields::Fields;
 pub use opcode::Opcode;
 pub use operation::{Forgets, InitIn, Operation};
 pub use reply::{InitOut, Reply};

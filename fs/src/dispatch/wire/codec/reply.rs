@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::OUT_HEADER;
 use super::flags::STATX_MASK;
-use crate::attr::{Attr, FileKind, Timestamp};
+use crate::attr::{Attr, Timestamp};
 use crate::dispatch::{Errno, StatFs};
 use crate::id::Ino;
 
@@ -78,19 +78,6 @@ impl Put for Vec<u8> {
     }
 }
 
-/// The bits of `st_mode` that say the kind of file.
-pub(super) fn kind_bits(kind: FileKind) -> u32 {
-    match kind {
-        FileKind::File => libc::S_IFREG,
-        FileKind::Directory => libc::S_IFDIR,
-        FileKind::Symlink => libc::S_IFLNK,
-        FileKind::Fifo => libc::S_IFIFO,
-        FileKind::Socket => libc::S_IFSOCK,
-        FileKind::CharDevice => libc::S_IFCHR,
-        FileKind::BlockDevice => libc::S_IFBLK,
-    }
-}
-
 /// `struct fuse_attr`.
 fn put_attr(body: &mut Vec<u8>, ino: Ino, attr: &Attr) {
     body.u64(ino.0);
@@ -102,7 +89,7 @@ fn put_attr(body: &mut Vec<u8>, ino: Ino, attr: &Attr) {
     for time in [attr.atime, attr.mtime, attr.ctime] {
         body.u32(time.nanos);
     }
-    body.u32(kind_bits(attr.kind) | u32::from(attr.perm));
+    body.u32(attr.kind.mode_bits() | u32::from(attr.perm));
     body.u32(attr.nlink);
     body.u32(attr.uid);
     body.u32(attr.gid);
@@ -178,7 +165,7 @@ impl Reply {
         body.u32(attr.nlink);
         body.u32(attr.uid);
         body.u32(attr.gid);
-        let mode = kind_bits(attr.kind) | u32::from(attr.perm);
+        let mode = attr.kind.mode_bits() | u32::from(attr.perm);
         // Kind and permissions are 16 bits together.
         body.u16(u16::try_from(mode).unwrap_or(attr.perm));
         body.u16(0);
@@ -283,6 +270,7 @@ impl Reply {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::attr::FileKind;
 
     const TTL: Duration = Duration::from_millis(2500);
 
