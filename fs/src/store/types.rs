@@ -72,7 +72,8 @@ pub struct WorkspaceInfo {
     /// rolled back to or forked from since.
     pub parent: Option<SnapshotId>,
     /// Whether a sandbox could write to it, or to what it was made from or had landed on it: set-id
-    /// bits and device nodes in it are not to be honoured.
+    /// bits and device nodes in it are not to be honoured. A directory on any FUSE mount with `nosuid`
+    /// that it was imported from counts as one that a sandbox could write to, whosever mount it is.
     pub sandboxed: bool,
     /// The directories of the host that it was made from.
     #[serde(skip)]

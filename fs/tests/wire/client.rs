@@ -11,7 +11,7 @@ use floe_fs::dispatch::wire::{Server, ServerOptions, StreamError};
 use floe_fs::dispatch::{Caller, Dispatch};
 use parking_lot::Mutex;
 
-use super::frame::{Body, Fields, framed, message, op, reset, room_for_answer};
+use super::frame::{Body, Fields, framed, message, op, read_in, reset, room_for_answer};
 
 /// Longer than anything takes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -138,8 +138,7 @@ impl Client {
     }
 
     pub fn read(&self, node: u64, offset: u64, size: u32) -> Answer {
-        let head = Body::new().u64(0).u64(offset).u32(size).u32(0);
-        self.call(op::READ, node, head.u64(0).u32(0).u32(0))
+        self.call(op::READ, node, read_in(offset, size))
     }
 
     pub fn open(&self, node: u64, flags: i32) -> Answer {

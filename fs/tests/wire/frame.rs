@@ -120,56 +120,85 @@ impl<'a> Fields<'a> {
     }
 }
 
-pub mod op {
-    pub const LOOKUP: u32 = 1;
-    pub const FORGET: u32 = 2;
-    pub const GETATTR: u32 = 3;
-    pub const SETATTR: u32 = 4;
-    pub const READLINK: u32 = 5;
-    pub const SYMLINK: u32 = 6;
-    pub const MKNOD: u32 = 8;
-    pub const MKDIR: u32 = 9;
-    pub const UNLINK: u32 = 10;
-    pub const RMDIR: u32 = 11;
-    pub const RENAME: u32 = 12;
-    pub const LINK: u32 = 13;
-    pub const OPEN: u32 = 14;
-    pub const READ: u32 = 15;
-    pub const WRITE: u32 = 16;
-    pub const STATFS: u32 = 17;
-    pub const RELEASE: u32 = 18;
-    pub const FSYNC: u32 = 20;
-    pub const SETXATTR: u32 = 21;
-    pub const GETXATTR: u32 = 22;
-    pub const LISTXATTR: u32 = 23;
-    pub const REMOVEXATTR: u32 = 24;
-    pub const FLUSH: u32 = 25;
-    pub const INIT: u32 = 26;
-    pub const OPENDIR: u32 = 27;
-    pub const READDIR: u32 = 28;
-    pub const RELEASEDIR: u32 = 29;
-    pub const FSYNCDIR: u32 = 30;
-    pub const GETLK: u32 = 31;
-    pub const SETLK: u32 = 32;
-    pub const SETLKW: u32 = 33;
-    pub const ACCESS: u32 = 34;
-    pub const CREATE: u32 = 35;
-    pub const INTERRUPT: u32 = 36;
-    pub const BMAP: u32 = 37;
-    pub const DESTROY: u32 = 38;
-    pub const IOCTL: u32 = 39;
-    pub const POLL: u32 = 40;
-    pub const NOTIFY_REPLY: u32 = 41;
-    pub const BATCH_FORGET: u32 = 42;
-    pub const FALLOCATE: u32 = 43;
-    pub const READDIRPLUS: u32 = 44;
-    pub const RENAME2: u32 = 45;
-    pub const LSEEK: u32 = 46;
-    pub const COPY_FILE_RANGE: u32 = 47;
-    pub const SETUPMAPPING: u32 = 48;
-    pub const REMOVEMAPPING: u32 = 49;
-    pub const SYNCFS: u32 = 50;
-    pub const TMPFILE: u32 = 51;
-    pub const STATX: u32 = 52;
-    pub const COPY_FILE_RANGE_64: u32 = 53;
+/// The body of a GETATTR.
+pub fn getattr() -> Body {
+    Body::new().u64(0).u64(0)
+}
+
+/// The body of a READ, READDIR or READDIRPLUS.
+pub fn read_in(offset: u64, size: u32) -> Body {
+    let head = Body::new().u64(0).u64(offset).u32(size).u32(0);
+    head.u64(0).u32(0).u32(0)
+}
+
+/// The body of a COPY_FILE_RANGE: from an offset in the file that it is sent to, to one in another.
+pub fn copy_range(from: u64, (to, at): (u64, u64), len: u64) -> Body {
+    let body = Body::new().u64(0).u64(from).u64(to).u64(0);
+    body.u64(at).u64(len).u64(0)
+}
+
+macro_rules! opcodes {
+    ($($name:ident = $number:literal,)*) => {
+        /// Opcodes, numbered as in `linux/fuse.h`.
+        pub mod op {
+            $(pub const $name: u32 = $number;)*
+
+            /// Every one.
+            pub const ALL: &[u32] = &[$($name,)*];
+        }
+    };
+}
+
+opcodes! {
+    LOOKUP = 1,
+    FORGET = 2,
+    GETATTR = 3,
+    SETATTR = 4,
+    READLINK = 5,
+    SYMLINK = 6,
+    MKNOD = 8,
+    MKDIR = 9,
+    UNLINK = 10,
+    RMDIR = 11,
+    RENAME = 12,
+    LINK = 13,
+    OPEN = 14,
+    READ = 15,
+    WRITE = 16,
+    STATFS = 17,
+    RELEASE = 18,
+    FSYNC = 20,
+    SETXATTR = 21,
+    GETXATTR = 22,
+    LISTXATTR = 23,
+    REMOVEXATTR = 24,
+    FLUSH = 25,
+    INIT = 26,
+    OPENDIR = 27,
+    READDIR = 28,
+    RELEASEDIR = 29,
+    FSYNCDIR = 30,
+    GETLK = 31,
+    SETLK = 32,
+    SETLKW = 33,
+    ACCESS = 34,
+    CREATE = 35,
+    INTERRUPT = 36,
+    BMAP = 37,
+    DESTROY = 38,
+    IOCTL = 39,
+    POLL = 40,
+    NOTIFY_REPLY = 41,
+    BATCH_FORGET = 42,
+    FALLOCATE = 43,
+    READDIRPLUS = 44,
+    RENAME2 = 45,
+    LSEEK = 46,
+    COPY_FILE_RANGE = 47,
+    SETUPMAPPING = 48,
+    REMOVEMAPPING = 49,
+    SYNCFS = 50,
+    TMPFILE = 51,
+    STATX = 52,
+    COPY_FILE_RANGE_64 = 53,
 }

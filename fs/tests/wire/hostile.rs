@@ -15,7 +15,7 @@ use proptest::test_runner::TestCaseError;
 use crate::client::{Client, receive};
 use crate::common::sequences::{Cases, run};
 use crate::common::{list, make, name, read, write};
-use crate::frame::{Body, framed, message, op, room_for_answer};
+use crate::frame::{Body, copy_range, framed, getattr, message, op, read_in, room_for_answer};
 use crate::workspace;
 
 const CASES: Cases = Cases {
@@ -117,7 +117,7 @@ fn sound(which: u8, node: u64) -> (u32, Body) {
             op::BATCH_FORGET,
             Body::new().u32(2).u32(0).u64(node).u64(3).u64(node).u64(9),
         ),
-        (op::GETATTR, zeros(16)),
+        (op::GETATTR, getattr()),
         (op::STATX, zeros(24)),
         (
             op::SETATTR,
@@ -154,10 +154,7 @@ fn sound(which: u8, node: u64) -> (u32, Body) {
         (op::LINK, Body::new().u64(node).string(b"hard")),
         (op::OPEN, Body::new().u32(2).u32(0)),
         (op::OPEN, Body::new().u32(0).u32(0)),
-        (
-            op::READ,
-            Body::new().u64(0).u64(0).u32(5000).bytes(&[0; 20]),
-        ),
+        (op::READ, read_in(0, 5000)),
         (
             op::WRITE,
             Body::new()
@@ -184,14 +181,8 @@ fn sound(which: u8, node: u64) -> (u32, Body) {
         (op::GETXATTR, Body::new().u32(0).u32(0).string(b"user.a")),
         (op::LISTXATTR, Body::new().u32(100).u32(0)),
         (op::REMOVEXATTR, Body::new().string(b"user.a")),
-        (
-            op::READDIR,
-            Body::new().u64(0).u64(0).u32(300).bytes(&[0; 20]),
-        ),
-        (
-            op::READDIRPLUS,
-            Body::new().u64(0).u64(0).u32(700).bytes(&[0; 20]),
-        ),
+        (op::READDIR, read_in(0, 300)),
+        (op::READDIRPLUS, read_in(0, 700)),
         (
             op::CREATE,
             Body::new().u32(2).u32(0o644).u32(0).u32(0).string(b"a"),
@@ -201,16 +192,7 @@ fn sound(which: u8, node: u64) -> (u32, Body) {
             Body::new().u64(0).u64(100).u64(5000).u32(3).u32(0),
         ),
         (op::LSEEK, Body::new().u64(0).u64(0).u32(3).u32(0)),
-        (
-            op::COPY_FILE_RANGE,
-            Body::new()
-                .u64(0)
-                .u64(0)
-                .u64(node)
-                .bytes(&[0; 16])
-                .u64(9)
-                .u64(0),
-        ),
+        (op::COPY_FILE_RANGE, copy_range(0, (node, 0), 9)),
         (op::INTERRUPT, Body::new().u64(3)),
         (
             op::INIT,
@@ -317,11 +299,7 @@ fn attack(bytes: &[u8], messages: Option<usize>) -> Result<(), TestCaseError> {
     }
 
     prop_assert_eq!(victim.read(own, 0, 100), Ok(b"still there".to_vec()));
-    prop_assert!(
-        victim
-            .call(op::GETATTR, 1, Body::new().bytes(&[0; 16]))
-            .is_ok()
-    );
+    prop_assert!(victim.call(op::GETATTR, 1, getattr()).is_ok());
     victim.hang_up().unwrap();
     prop_assert_eq!(view.known(), [Ino::ROOT]);
     let kept = (read(&other, kept), list(&other, Ino::ROOT));

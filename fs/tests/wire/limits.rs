@@ -7,20 +7,11 @@ use floe_fs::id::Ino;
 
 use crate::client::Client;
 use crate::common::{list, make, read, write};
-use crate::frame::{Body, Fields, op};
+use crate::frame::{Body, Fields, copy_range, getattr, op, read_in};
 use crate::workspace;
 
 /// Longest message in bytes.
 const MESSAGE_MAX: usize = (1 << 20) + (8 << 10);
-
-fn getattr() -> Body {
-    Body::new().u64(0).u64(0)
-}
-
-fn listing(size: u32) -> Body {
-    let head = Body::new().u64(0).u64(0).u32(size).u32(0);
-    head.u64(0).u32(0).u32(0)
-}
 
 #[test]
 fn an_inode_that_was_not_looked_up_cannot_be_named() {
@@ -37,7 +28,7 @@ fn an_inode_that_was_not_looked_up_cannot_be_named() {
         assert_eq!(client.read(node, 0, 100), stale);
         assert_eq!(client.write(node, 0, b"x"), stale);
         assert_eq!(client.call(op::FSYNC, node, Body::new()), stale);
-        assert_eq!(client.call(op::READDIRPLUS, node, listing(4096)), stale);
+        assert_eq!(client.call(op::READDIRPLUS, node, read_in(0, 4096)), stale);
         assert_eq!(client.lookup(node, "f"), Err(libc::ESTALE));
         assert_eq!(
             client.call(op::UNLINK, node, Body::new().string(b"f")),
@@ -51,8 +42,8 @@ fn an_inode_that_was_not_looked_up_cannot_be_named() {
     assert_eq!(client.call(op::LINK, 1, link), stale);
     let own = client.create(1, "own", libc::O_RDWR).unwrap();
     for opcode in [op::COPY_FILE_RANGE, op::COPY_FILE_RANGE_64] {
-        let copy = Body::new().u64(0).u64(0).u64(file.0).u64(0).u64(0);
-        assert_eq!(client.call(opcode, own, copy.u64(10).u64(0)), stale);
+        let copy = copy_range(0, (file.0, 0), 10);
+        assert_eq!(client.call(opcode, own, copy), stale);
     }
 
     assert_eq!(client.lookup(1, "sub"), Ok(sub.0));
@@ -81,14 +72,7 @@ fn a_file_is_read_and_written_only_as_it_was_opened() {
     assert_eq!(client.read(node, 0, 10), Ok(Vec::new()));
     assert_eq!(client.write(node, 0, b"x"), closed);
     assert_eq!(client.call(op::FALLOCATE, node, allocate()), closed);
-    let copy = Body::new()
-        .u64(0)
-        .u64(0)
-        .u64(node)
-        .u64(0)
-        .u64(0)
-        .u64(10)
-        .u64(0);
+    let copy = copy_range(0, (node, 0), 10);
     assert_eq!(client.call(op::COPY_FILE_RANGE, node, copy), closed);
 
     // Only what was opened is closed, in the mode that it was opened in, and once.
@@ -162,14 +146,7 @@ fn a_read_only_connection_changes_nothing() {
     assert_eq!(client.write(node, 0, b"x"), read_only);
     client.open(node, libc::O_RDONLY).unwrap();
     assert_eq!(client.read(node, 0, 100), Ok(b"kept".to_vec()));
-    let copy = Body::new()
-        .u64(0)
-        .u64(0)
-        .u64(node)
-        .u64(0)
-        .u64(0)
-        .u64(10)
-        .u64(0);
+    let copy = copy_range(0, (node, 0), 10);
     assert_eq!(client.call(op::COPY_FILE_RANGE, node, copy), read_only);
     client.hang_up().unwrap();
     assert_eq!(view.getattr(Ino::ROOT).unwrap(), before);
@@ -200,7 +177,7 @@ fn a_guest_holds_no_more_inodes_and_opens_than_it_may() {
     assert_eq!(list(&view, Ino::ROOT), names, "nothing was made");
 
     // A listing names all, and tells of those only that the guest may hold.
-    let answer = client.call(op::READDIRPLUS, 1, listing(4096)).unwrap();
+    let answer = client.call(op::READDIRPLUS, 1, read_in(0, 4096)).unwrap();
     let mut fields = Fields(&answer);
     let mut told = Vec::new();
     while !fields.0.is_empty() {
@@ -266,8 +243,11 @@ fn sizes_and_names_that_cannot_be_are_refused() {
         let body = Body::new().bytes(&vec![0; MESSAGE_MAX - 40 + longer]);
         assert_eq!(client.call(op::RELEASEDIR, 1, body), expected);
     }
-    assert_eq!(client.call(op::READDIR, 1, listing(u32::MAX)), invalid);
-    assert_eq!(client.call(op::READDIRPLUS, 1, listing(0)), Ok(Vec::new()));
+    assert_eq!(client.call(op::READDIR, 1, read_in(0, u32::MAX)), invalid);
+    assert_eq!(
+        client.call(op::READDIRPLUS, 1, read_in(0, 0)),
+        Ok(Vec::new())
+    );
     // A write that says another length than it has.
     for size in [0, 2, 4, u32::MAX] {
         let head = Body::new().u64(0).u64(0).u32(size).u32(0);

@@ -9,7 +9,7 @@ use floe_fs::dispatch::{
 use floe_fs::id::Ino;
 
 use super::client::Client;
-use super::frame::{Body, Fields, op};
+use super::frame::{Body, Fields, copy_range, getattr, op, read_in};
 
 const ROOT: Caller = Caller { uid: 0, gid: 0 };
 
@@ -143,7 +143,7 @@ impl Dispatch for Remote {
     }
 
     fn getattr(&self, ino: Ino) -> Result<Attr, OpError> {
-        let answer = self.call(ROOT, op::GETATTR, ino, Body::new().u64(0).u64(0))?;
+        let answer = self.call(ROOT, op::GETATTR, ino, getattr())?;
         Ok(attr(&mut Fields(&answer[16..])).1)
     }
 
@@ -281,8 +281,7 @@ impl Dispatch for Remote {
     fn read(&self, ino: Ino, offset: u64, len: usize, out: &mut Vec<u8>) -> Result<(), OpError> {
         out.clear();
         let size = u32::try_from(len).unwrap();
-        let head = Body::new().u64(0).u64(offset).u32(size).u32(0);
-        *out = self.call(ROOT, op::READ, ino, head.u64(0).u32(0).u32(0))?;
+        *out = self.call(ROOT, op::READ, ino, read_in(offset, size))?;
         Ok(())
     }
 
@@ -341,8 +340,7 @@ impl Dispatch for Remote {
         to: (Ino, u64),
         len: u64,
     ) -> Result<u64, OpError> {
-        let body = Body::new().u64(0).u64(from.1).u64(to.0.0).u64(0);
-        let body = body.u64(to.1).u64(len).u64(0);
+        let body = copy_range(from.1, (to.0.0, to.1), len);
         // The newer form at every other length.
         if len.is_multiple_of(2) {
             let answer = self.call(caller, op::COPY_FILE_RANGE_64, from.0, body)?;
@@ -361,8 +359,7 @@ impl Dispatch for Remote {
     ) -> Result<(), OpError> {
         let opcode = if plus { op::READDIRPLUS } else { op::READDIR };
         loop {
-            let head = Body::new().u64(0).u64(cookie).u32(1024).u32(0);
-            let answer = self.call(ROOT, opcode, ino, head.u64(0).u32(0).u32(0))?;
+            let answer = self.call(ROOT, opcode, ino, read_in(cookie, 1024))?;
             assert!(answer.len() <= 1024);
             let mut fields = Fields(&answer);
             if answer.is_empty() {

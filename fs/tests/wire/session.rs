@@ -14,13 +14,9 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::client::Client;
 use crate::common::make;
-use crate::frame::{Body, Fields, framed, message, op};
+use crate::frame::{Body, Fields, framed, getattr, message, op, read_in};
 use crate::hooked::Hooked;
 use crate::workspace;
-
-fn getattr() -> Body {
-    Body::new().u64(0).u64(0)
-}
 
 /// Waits until something is so.
 fn eventually(what: &str, is_so: impl Fn() -> bool) {
@@ -102,7 +98,7 @@ fn an_answer_is_never_longer_than_the_room_that_was_left_for_it() {
     let client = Client::mount(view, ServerOptions::default());
     let file = client.create(1, "f", libc::O_RDWR).unwrap();
     client.write(file, 0, b"12345").unwrap();
-    let body = Body::new().u64(0).u64(0).u32(100).bytes(&[0; 20]);
+    let body = read_in(0, 100);
     for (room, expected) in [(20, Err(libc::EIO)), (21, Ok(b"12345".to_vec()))] {
         let unique = client.unique();
         let read = message(op::READ, unique, file, (0, 0), &body.0);
