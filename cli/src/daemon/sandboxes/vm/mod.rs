@@ -8,6 +8,8 @@
 
 mod agent;
 mod error;
+#[cfg(test)]
+mod frames;
 pub(in crate::daemon) mod kernel;
 mod monitor;
 
