@@ -51,7 +51,8 @@ pub struct Server {
     opens: Opens,
     /// Nothing before INIT and after DESTROY.
     agreed: RwLock<Option<Dialect>>,
-    /// Held for reading while a request is served, until its answer is sent.
+    /// Held for reading while a request is served, until its answer is sent, and while what the guest held
+    /// is returned.
     serving: RwLock<()>,
 }
 
