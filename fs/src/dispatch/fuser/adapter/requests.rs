@@ -16,9 +16,9 @@ use fuser::{
 
 use super::{Adapter, VERSION_INC_EPOCH, empty, xattr};
 use crate::attr::FileKind;
+use crate::dispatch::SetAttr;
 use crate::dispatch::fuser::convert::{self, Sent};
 use crate::dispatch::fuser::negotiate::negotiate;
-use crate::dispatch::SetAttr;
 
 impl Filesystem for Adapter {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
