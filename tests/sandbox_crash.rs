@@ -349,20 +349,38 @@ fn a_daemon_that_ends_stops_its_sandboxes_and_leaves_nothing_running() {
     }
 }
 
-/// A sandbox may end itself: its processes are nothing that the daemon can rely on.
+/// Whether a process is the first of its namespace.
+fn is_first(pid: &u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    ids.and_then(|ids| ids.split_whitespace().last()) == Some("1")
+}
+
+/// A sandbox may end itself: its processes are nothing that the daemon can rely on. Who waits for a command in it was
+/// once told no more than that it is not known how that ended.
 #[test]
-fn a_sandbox_whose_processes_are_killed_from_outside_is_not_said_to_run() {
+fn a_sandbox_whose_first_process_is_killed_from_outside_is_not_said_to_run_and_says_why() {
     let server = Server::start();
     let id = server.create(&json!({}));
-    let traces = server.traces();
-    let processes = traces.processes_of(&id);
-    assert!(!processes.is_empty());
-    for process in processes
-        .into_iter()
-        .filter_map(floe_harness::process::Handle::open)
-    {
-        process.kill();
-    }
+    let waits = "touch /home/user/waits; sleep 1000";
+    let command = ["sandbox", "exec", &id, "--", "sh", "-c", waits];
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| server.store().run(command));
+        eventually("the command to run", || {
+            server.exec(&id, "test -e /home/user/waits").code == Some(0)
+        });
+        let mut processes = server.traces().processes_of(&id);
+        processes.retain(is_first);
+        assert!(!processes.is_empty());
+        for process in processes
+            .into_iter()
+            .filter_map(floe_harness::process::Handle::open)
+        {
+            process.kill();
+        }
+        let told = waiting.join().unwrap().expect_code(125).errors();
+        assert!(told.contains("its first process ended"), "{told}");
+    });
     eventually("its end to be noticed", || {
         let shown = server.store().json(["sandbox", "show", id.as_str()]);
         matches!(shown["state"].as_str(), Some("stopped" | "failed"))

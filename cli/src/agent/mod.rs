@@ -79,6 +79,11 @@ impl Agent {
         })
     }
 
+    /// Whether both are the same connection.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.connection, &other.connection)
+    }
+
     /// Waits until the connection has ended, and says why.
     pub async fn closed(&self) -> AgentError {
         self.connection.ended().await

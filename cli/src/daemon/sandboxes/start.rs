@@ -15,6 +15,7 @@ use super::process::{Host, Process, Slot, Start};
 use super::spec::Spec;
 use super::vm::{Vm, VmStart};
 use super::{Answer, Sandboxes};
+use crate::agent::Agent;
 use crate::daemon::mounts::Subject;
 use crate::error::{ApiError, ErrorKind};
 use crate::wire::sandbox::VmSpec;
@@ -188,6 +189,28 @@ impl Sandboxes {
             warn!(sandbox = id, error = error.error, causes = ?error.causes,
                 "the end of a sandbox could not be recorded");
         }
+    }
+
+    /// Why a sandbox ended by itself, whose agent this was until it was gone. None if somebody ended it.
+    pub fn why_ended(&self, id: &str, agent: &Agent) -> Option<String> {
+        let entry = self.entry(id).ok()?;
+        let number = {
+            let inner = entry.inner.lock();
+            let running = inner.running.as_ref();
+            running
+                .filter(|running| running.engine.agent().is(agent))
+                .map(|running| running.number)
+        };
+        // Whoever is first does it.
+        if let Some(number) = number {
+            self.notice_end(id, number);
+        }
+        let inner = entry.inner.lock();
+        let has_ended = matches!(
+            inner.record.state,
+            SandboxState::Stopped | SandboxState::Failed
+        );
+        inner.record.reason.clone().filter(|_| has_ended)
     }
 
     /// The daemon ends: the processes go, the workspace stays.

@@ -191,13 +191,15 @@ impl Exec {
             };
             let mut error = match ended.started {
                 false => ApiError::new(kind, format!("cannot run '{command}'")),
-                true => {
-                    let sandbox = shell_word(&self.sandbox);
-                    ApiError::new(kind, format!("how '{command}' ended is not known")).hint(
-                        format!("see what became of it with `floe sandbox logs {sandbox}`"),
-                    )
-                }
+                true => ApiError::new(kind, format!("how '{command}' ended is not known")),
             };
+            // Of one that ended with the command nothing is left to look at.
+            if ended.started && !self.ends_sandbox {
+                let sandbox = shell_word(&self.sandbox);
+                error = error.hint(format!(
+                    "see what became of it with `floe sandbox logs {sandbox}`"
+                ));
+            }
             error.causes.push(why.clone());
             context.output.report(&error, context.store.flag());
         } else if end.timed_out {

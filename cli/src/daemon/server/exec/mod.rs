@@ -9,6 +9,7 @@ mod tests;
 use std::io::{self, BufReader, Cursor};
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::AsyncReadExt;
@@ -69,12 +70,15 @@ pub(super) fn serve(
         line::write(stream, &Reply::<ExecBegun>::Error(refused))?;
         return Ok(Then::Next);
     }
-    line::write(stream, &Reply::Ok(ExecBegun { sandbox }))?;
+    let begun = ExecBegun {
+        sandbox: sandbox.clone(),
+    };
+    line::write(stream, &Reply::Ok(begun))?;
     begins();
     // What was read with the request is the beginning of what follows.
     let early = reader.buffer().to_vec();
     let run = catch_unwind(AssertUnwindSafe(|| {
-        run(daemon, request, &agent, early, stream)
+        run(daemon, request, (sandbox, &agent), early, stream)
     }));
     match run {
         Ok(run) => run.map(|()| Then::Ended),
@@ -148,7 +152,7 @@ fn check(request: &SandboxExec) -> Result<(), ApiError> {
 fn run(
     daemon: &Daemon,
     request: SandboxExec,
-    agent: &Agent,
+    (sandbox, agent): (String, &Agent),
     early: Vec<u8>,
     stream: &mut UnixStream,
 ) -> io::Result<()> {
@@ -167,7 +171,12 @@ fn run(
     };
     line::write(stream, &ExecOutput::Started { pid: events.pid })?;
     let steered = Steered::new(agent.clone(), events.pid, has_terminal);
-    let mut process = Process(events);
+    let mut process = Process {
+        events,
+        sandbox,
+        agent: agent.clone(),
+        sandboxes: Arc::clone(&daemon.sandboxes),
+    };
     let connection = stream.try_clone()?;
     connection.set_nonblocking(true)?;
     let bridged = async {

@@ -1,21 +1,42 @@
 //! A process of a sandbox as the bridge wants it.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use super::bridge::{Command, Controls, UNKNOWN_END};
 use super::pty_size;
 use crate::agent::{Agent, AgentError, ProcessEvent, ProcessRef, ProcessStream};
+use crate::daemon::sandboxes::Sandboxes;
 use crate::wire::exec::{ExecEnd, ExecOutput, TerminalSize};
 
 /// What is typed to say that there is no more: Ctrl-D.
 const END_OF_INPUT: u8 = 4;
 
 /// What a process prints.
-pub(super) struct Process(pub(super) ProcessStream);
+pub(super) struct Process {
+    pub(super) events: ProcessStream,
+    /// Where it runs.
+    pub(super) sandbox: String,
+    pub(super) agent: Agent,
+    pub(super) sandboxes: Arc<Sandboxes>,
+}
 
 impl Command for Process {
     async fn next(&mut self) -> Option<ExecOutput> {
-        self.0.next().await.map(output)
+        if let Some(event) = self.events.next().await {
+            return Some(output(event));
+        }
+        // Its sandbox is gone. Why, is known for as long as that is not removed.
+        let (sandbox, agent) = (self.sandbox.clone(), self.agent.clone());
+        let sandboxes = Arc::clone(&self.sandboxes);
+        let why = tokio::task::spawn_blocking(move || sandboxes.why_ended(&sandbox, &agent));
+        let why = why.await.ok().flatten()?;
+        Some(ExecOutput::End(ExecEnd {
+            exit_code: UNKNOWN_END,
+            error: Some(why),
+            ..ExecEnd::default()
+        }))
     }
 }
 
