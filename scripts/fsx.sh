@@ -26,8 +26,7 @@ if ((${#seeds[@]} == 0)); then
 fi
 
 need_root "$@"
-need_build_tools
-need_packages getfattr:attr
+need_packages getfattr:attr cc:gcc /usr/include/stdio.h:libc6-dev
 install_tool fsx 0.3.2
 fsx=$tool
 

@@ -242,10 +242,13 @@ remove_below() {
     rm -rf --one-file-system -- "$dir"
 }
 
-# install_tool NAME VERSION: a program from crates.io into target/tools, at exactly this version.
-# Sets $tool to its path.
+# install_tool NAME VERSION: a program from crates.io into target/tools, at exactly this version; or that which is
+# in $FLOE_TOOLS already. Sets $tool to its path.
 install_tool() {
     local name=$1 version=$2 root
+    if [[ -z ${FLOE_TOOLS:-} ]]; then
+        need_build_tools
+    fi
     root=${FLOE_TOOLS:-$(target_dir)/tools}
     tool=$root/bin/$name
     if [[ $("$tool" --version 2>/dev/null || true) != "$name $version" ]]; then
@@ -258,9 +261,11 @@ install_tool() {
 # $FLOE_STORE and $dir (the mount point). End with `"$floe" daemon stop` and `remove_below SCRATCH`.
 fresh_mount() {
     need_fuse
-    floe=${FLOE_BIN:-$(target_dir)/debug/floe}
-    if [[ -z ${FLOE_BIN:-} ]]; then
+    floe=${FLOE_BIN:-}
+    if [[ -z $floe ]]; then
+        need_build_tools
         cargo build --quiet --manifest-path "$floe_root/Cargo.toml" -p floe
+        floe=$(target_dir)/debug/floe
     fi
     export FLOE_STORE=$1/store
     dir=$1/mount

@@ -17,7 +17,6 @@
 . "$floe_root/scripts/snapshots.sh"
 
 need_root "$@"
-need_build_tools
 need_packages /usr/include/sys/acl.h:libacl1-dev useradd:passwd getfattr:attr
 install_tool pjdfstest 0.2.2
 pjdfstest=$tool
