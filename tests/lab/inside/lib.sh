@@ -1,0 +1,102 @@
+# shellcheck shell=bash
+# What the parts of tests/lab/machine share. They run in the lab as root; `floe serve` is the daemon.
+set -euo pipefail
+
+# Where the files are that were handed in.
+export here=/run/lab
+floe=/tmp/floe
+# Where the snapshots and workspaces are mounted that a test looks at, and what it writes down.
+work=/tmp/work
+export FLOE_STORE=/tmp/store
+mkdir -p "$work"
+# What the parts use.
+export bytes cuts operations
+bytes=$((64 << 20)) cuts=20 operations=20000
+if [[ ${FLOE_TEST_LONG:-} == 1 ]]; then
+    bytes=$((1 << 30)) cuts=100
+fi
+
+step() {
+    printf '== %s (after %d s)\n' "$*" "$SECONDS"
+}
+
+# fail WHAT: says what was wrong, with everything that may tell why.
+fail() {
+    local file
+    printf 'FAILED: %s\n' "$*"
+    "$floe" vm list || true
+    for file in "$work"/*.log "$FLOE_STORE"/run/*.log "$FLOE_STORE"/run/sandboxes/*; do
+        if [[ -s $file && -f $file ]]; then
+            printf -- '-- the end of %s\n' "$file"
+            tail -n 50 "$file" || true
+        fi
+    done
+    exit 1
+}
+
+# is FOUND WANTED
+is() {
+    [[ $1 == "$2" ]] || fail "'$1' is not '$2'"
+}
+
+# has TEXT PART
+has() {
+    [[ $1 == *"$2"* ]] || fail "'$2' is not in '$1'"
+}
+
+# ends STATUS COMMAND...: the command ends with the status.
+ends() {
+    local wanted=$1 status=0
+    shift
+    "$@" 2>"$work/complaint" || status=$?
+    if ((status != wanted)); then
+        cat "$work/complaint" >&2
+        fail "status $status, not $wanted: $*" >&2
+    fi
+}
+
+# within SECONDS COMMAND...: the command succeeds before that time is over.
+within() {
+    local until=$((SECONDS + $1))
+    shift
+    until "$@"; do
+        if ((SECONDS > until)); then
+            return 1
+        fi
+        sleep 0.2
+    done
+}
+
+# guest COMMAND...: runs it in the machine as root, at /workspace, with this input.
+guest() {
+    "$floe" sandbox exec "$id" --user root --cwd /workspace -i -- "$@"
+}
+
+# mounted WHAT COMMAND...: runs a command in a mount of a workspace or snapshot on the host.
+mounted() {
+    local what=$1 dir=$work/mount status=0
+    shift
+    "$floe" mount -q "$what" "$dir" >/dev/null || fail "$what cannot be mounted"
+    (cd -- "$dir" && "$@") || status=$?
+    "$floe" umount -q "$what" >/dev/null || fail "$what cannot be unmounted"
+    return "$status"
+}
+
+# start_machine WORKSPACE: starts a machine on a workspace, which stays until its `floe vm run` ends. Sets
+# $id, and $run, the pid of that.
+start_machine() {
+    "$floe" vm run --workspace "$1" -- sleep 100000 >"$work/run.log" 2>&1 </dev/null &
+    run=$!
+    within 200 is_up || fail "the machine does not run"
+}
+
+is_up() {
+    kill -0 "$run" 2>/dev/null || fail "floe vm run has ended"
+    id=$("$floe" vm list --quiet)
+    [[ -n $id ]] && "$floe" sandbox exec "$id" -- true 2>/dev/null
+}
+
+# monitors: the pids of the monitors that run.
+monitors() {
+    pgrep -f "^$floe vm monitor" || true
+}
