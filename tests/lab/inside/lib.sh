@@ -87,7 +87,7 @@ mounted() {
 start_machine() {
     "$floe" vm run --workspace "$1" -- sleep 100000 >"$work/run.log" 2>&1 </dev/null &
     run=$!
-    within 200 is_up || fail "the machine does not run"
+    within 400 is_up || fail "the machine does not run"
 }
 
 is_up() {
