@@ -16,6 +16,8 @@
 pub mod boot;
 pub mod confine;
 pub mod devices;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod guest_kernel;
 pub mod kvm;
 pub mod machine;

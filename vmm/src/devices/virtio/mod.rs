@@ -7,10 +7,13 @@
 pub mod chain;
 pub mod fault;
 pub mod fs;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 pub mod mmio;
 mod queues;
 pub mod rng;
-#[cfg(test)]
+#[cfg(any(test, feature = "fuzzing"))]
+#[cfg_attr(not(test), allow(dead_code, reason = "a fuzzer uses some of it"))]
 mod testing;
 pub mod vsock;
 

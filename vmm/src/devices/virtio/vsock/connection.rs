@@ -350,6 +350,17 @@ impl Connection {
             || due.credit_request
     }
 
+    /// Panics unless the invariants hold.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(super) fn check(&self) {
+        let waiting = self.received.wrapping_sub(self.passed_on);
+        assert!(waiting <= BUFFER, "{waiting} bytes wait for the host");
+        // What answers a CONNECT is the device's own.
+        let most = usize::try_from(BUFFER).unwrap_or(0) + "OK 4294967295\n".len();
+        assert!(self.to_host.len() <= most, "{} bytes", self.to_host.len());
+        assert!(!self.ended || self.socket.is_none());
+    }
+
     fn next_due(&mut self) -> Option<Op> {
         let due = &mut self.due;
         let order = [

@@ -7,6 +7,8 @@
 //! only when the guest has a buffer and credit for it, so it waits in the host's sockets.
 
 mod connection;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod host;
 mod packet;
 mod rx;
