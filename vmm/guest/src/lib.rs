@@ -8,6 +8,8 @@
 #![forbid(unsafe_code)]
 
 pub mod frame;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod hello;
 pub mod message;
 pub mod vm;
