@@ -36,6 +36,8 @@ pub mod dispatch;
 mod elapsed;
 mod engine;
 mod fault;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod hash;
 pub mod id;
 mod land;

@@ -19,5 +19,7 @@ mod frame;
 mod server;
 mod stream;
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use server::fuzzing;
 pub use server::{Caching, Server, ServerOptions};
 pub use stream::StreamError;

@@ -15,6 +15,8 @@
 mod attributes;
 mod cache;
 mod files;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod listing;
 mod names;
 mod negotiate;
