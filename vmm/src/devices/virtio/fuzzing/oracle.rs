@@ -196,10 +196,12 @@ impl Oracle {
             if u32::from(index) >= count {
                 break;
             }
+            // A table may be alleged to lie at the end of all addresses.
             let place = table.wrapping_add(u64::from(index) * 16);
-            let address = u64::from(self.u32(place)) | u64::from(self.u32(place + 4)) << 32;
-            let len = self.u32(place + 8);
-            let (flags, next) = (self.u16(place + 12), self.u16(place + 14));
+            let at = |offset| place.wrapping_add(offset);
+            let address = u64::from(self.u32(place)) | u64::from(self.u32(at(4))) << 32;
+            let len = self.u32(at(8));
+            let (flags, next) = (self.u16(at(12)), self.u16(at(14)));
             if flags & INDIRECT != 0 {
                 structures.push((address, len.into()));
                 (table, count, index) = (address, len / 16, 0);
