@@ -33,7 +33,7 @@ have_begun() {
 pids=()
 for n in {1..100}; do
     "$floe" sandbox exec "$id" -- sh -c "echo $n; flock -s /tmp/gate true; echo $n >&2; exit $n" \
-        >"$work/out.$n" 2>"$work/err.$n" </dev/null &
+        >"$work/out.$n" 2>"$work/err.$n" </dev/null 7>&- &
     pids+=($!)
     if ((n % 25 == 0)); then
         within 120 have_begun "$n" || fail "of $n commands some have not begun: $(cat "$work"/err.*)"
