@@ -71,7 +71,10 @@ fn main() {
         // What a machine is measured against: the least that starts a program, and the host's own
         // cost of a machine without devices, memory and firmware tables.
         Figure::micros("a process, started and ended", processes()),
-        Figure::micros("an empty machine of KVM's, one vCPU", empty_machines()),
+        Figure::micros(
+            "an empty machine of KVM's, made and given up",
+            empty_machines(),
+        ),
     ];
     for mib in [64, 512, 2048, 16384] {
         figures.push(Figure::micros(
@@ -85,7 +88,7 @@ fn main() {
     ));
     for vcpus in [1, 2, 8] {
         figures.push(Figure::micros(
-            format!("pause of busy vCPUs, {vcpus}"),
+            format!("pause of a busy vCPU, of {vcpus}"),
             bench.pauses(vcpus),
         ));
     }
