@@ -12,12 +12,15 @@ use super::{
     StatFs, Unsettled, Write, XattrMode,
 };
 use crate::attr::Attr;
+use crate::engine::{Looking, View};
 use crate::id::Ino;
 
-/// A [`Dispatch`] of which only what reads is passed on; the rest fails with `EROFS`.
+/// A view of which only what reads is passed on; the rest fails with `EROFS`.
 pub struct Onlooker {
-    inner: Arc<dyn Dispatch>,
+    inner: Arc<View>,
     nodes: Nodes,
+    // Dropped after what `Drop` returns.
+    _looking: Looking,
 }
 
 impl std::fmt::Debug for Onlooker {
@@ -29,12 +32,19 @@ impl std::fmt::Debug for Onlooker {
 impl Onlooker {
     /// For one connection.
     #[must_use]
-    pub fn new(inner: Arc<dyn Dispatch>) -> Self {
+    pub fn new(view: &Arc<View>) -> Self {
         Self {
-            inner,
+            _looking: view.look_on(),
+            inner: Arc::clone(view),
             // The kernel of this machine holds what it has memory for.
             nodes: Nodes::new(usize::MAX),
         }
+    }
+}
+
+impl Drop for Onlooker {
+    fn drop(&mut self) {
+        self.forget_all();
     }
 }
 
@@ -217,8 +227,7 @@ mod tests {
         }
     }
 
-    #[test]
-    fn it_returns_what_it_holds_itself_and_changes_nothing() {
+    fn view() -> (tempfile::TempDir, Arc<Store>, Arc<View>) {
         let scratch = tempfile::tempdir().unwrap();
         let dir = scratch.path().join("store");
         Store::init(&dir).unwrap();
@@ -226,9 +235,15 @@ mod tests {
         let name = WorkspaceName::parse("w").unwrap();
         store.create_workspace(&name).unwrap();
         let view = store.open_live("w").unwrap();
+        (scratch, store, view)
+    }
+
+    #[test]
+    fn it_returns_what_it_holds_itself_and_changes_nothing() {
+        let (_scratch, _store, view) = view();
         let root = Caller { uid: 0, gid: 0 };
         let file = view.make(root, Ino::ROOT, b"file", new_file()).unwrap().ino;
-        let onlooker = Onlooker::new(Arc::clone(&view) as _);
+        let onlooker = Onlooker::new(&view);
         let found = onlooker.lookup(Ino::ROOT, b"file").unwrap().unwrap();
         assert_eq!(found.ino, file);
         let mut names = 0;
@@ -254,9 +269,31 @@ mod tests {
         onlooker.lookup(Ino::ROOT, b"file").unwrap();
         onlooker.forget_all();
         assert_eq!(onlooker.known(), [Ino::ROOT]);
+        assert_eq!(view.known(), [file, Ino::ROOT]);
+    }
+
+    #[test]
+    fn what_it_holds_outlives_the_connection_that_works() {
+        let (_scratch, _store, view) = view();
+        let root = Caller { uid: 0, gid: 0 };
+        let file = view.make(root, Ino::ROOT, b"file", new_file()).unwrap().ino;
+        let onlooker = Onlooker::new(&view);
+        onlooker.lookup(Ino::ROOT, b"file").unwrap();
         view.unlink(Ino::ROOT, b"file").unwrap();
-        assert_eq!(view.getattr(file).unwrap().nlink, 0, "it is still held");
-        view.forget(file, 1);
+        view.forget_all();
+        assert_eq!(onlooker.getattr(file).unwrap().nlink, 0, "it is still held");
+        // Somebody else comes, and what the onlooker returns then is not theirs.
+        let other = view
+            .make(root, Ino::ROOT, b"other", new_file())
+            .unwrap()
+            .ino;
+        onlooker.lookup(Ino::ROOT, b"other").unwrap();
+        drop(onlooker);
+        assert!(view.known().contains(&other));
+        view.forget(other, 1);
+        assert!(!view.known().contains(&other));
+        // Nobody looks on any more: all is returned.
+        view.forget_all();
         assert_eq!(view.known(), [Ino::ROOT]);
     }
 }

@@ -15,10 +15,19 @@ fn shard(ino: Ino) -> usize {
     usize::try_from(ino.0 % SHARDS as u64).unwrap_or(0)
 }
 
+/// Lookup references of some inodes.
+#[derive(Default)]
+struct Lookups {
+    counts: HashMap<Ino, u64>,
+    /// Who holds some of them beside the transport that [`KernelRefs::clear`] is for. Here, and not once for
+    /// all, so that whoever is counted is before whatever they hold.
+    onlookers: usize,
+}
+
 /// References by inode number. They outlive a rollback, as the kernel's do.
 #[derive(Default)]
 pub(super) struct KernelRefs {
-    lookups: [Mutex<{ rank::LEAF }, HashMap<Ino, u64>>; SHARDS],
+    lookups: [Mutex<{ rank::LEAF }, Lookups>; SHARDS],
     /// Files open for writing, apart from the rest: a snapshot asks for them, and must not look at
     /// every inode that the kernel knows.
     writers: Mutex<{ rank::LEAF }, Writers>,
@@ -40,12 +49,13 @@ fn give_back(counts: &mut HashMap<Ino, u64>, ino: Ino, count: u64) -> bool {
 
 impl KernelRefs {
     pub(super) fn looked_up(&self, ino: Ino) {
-        *self.lookups[shard(ino)].lock().entry(ino).or_default() += 1;
+        let mut lookups = self.lookups[shard(ino)].lock();
+        *lookups.counts.entry(ino).or_default() += 1;
     }
 
     /// Returns references; true when none is left.
     pub(super) fn forget(&self, ino: Ino, count: u64) -> bool {
-        give_back(&mut self.lookups[shard(ino)].lock(), ino, count)
+        give_back(&mut self.lookups[shard(ino)].lock().counts, ino, count)
     }
 
     pub(super) fn opened(&self, ino: Ino, mode: OpenMode) {
@@ -61,7 +71,7 @@ impl KernelRefs {
     }
 
     pub(super) fn is_referenced(&self, ino: Ino) -> bool {
-        self.lookups[shard(ino)].lock().contains_key(&ino)
+        self.lookups[shard(ino)].lock().counts.contains_key(&ino)
     }
 
     /// Files that may be mapped for writing.
@@ -72,22 +82,33 @@ impl KernelRefs {
     pub(super) fn all(&self) -> Vec<Ino> {
         let mut found = self.writers.lock().all();
         for shard in &self.lookups {
-            found.extend(shard.lock().keys());
+            found.extend(shard.lock().counts.keys());
         }
         found.sort_unstable();
         found.dedup();
         found
     }
 
-    /// Drops everything and returns what was referenced.
+    /// Drops everything and returns what was referenced and is not any more. As long as there are onlookers,
+    /// nobody can say which lookup references are theirs: then all stay, until the view is closed.
     pub(super) fn clear(&self) -> Vec<Ino> {
         let mut found = std::mem::take(&mut *self.writers.lock()).all();
         for shard in &self.lookups {
-            found.extend(shard.lock().drain().map(|(ino, _)| ino));
+            let mut lookups = shard.lock();
+            if lookups.onlookers == 0 {
+                found.extend(lookups.counts.drain().map(|(ino, _)| ino));
+            }
         }
         found.sort_unstable();
         found.dedup();
+        found.retain(|&ino| !self.is_referenced(ino));
         found
+    }
+
+    fn each_lookups(&self, act: impl Fn(&mut Lookups)) {
+        for shard in &self.lookups {
+            act(&mut shard.lock());
+        }
     }
 }
 
@@ -137,7 +158,26 @@ impl Drop for Attachment {
     }
 }
 
+/// Keeps what somebody holds beside the transport that works in a view from being returned with what that
+/// one holds. Given up after everything was returned.
+pub(crate) struct Looking {
+    view: Arc<View>,
+}
+
+impl Drop for Looking {
+    fn drop(&mut self) {
+        let out = |lookups: &mut Lookups| lookups.onlookers -= 1;
+        self.view.kernel.each_lookups(out);
+    }
+}
+
 impl View {
+    /// Called before anything is looked up for an onlooker.
+    pub(crate) fn look_on(self: &Arc<Self>) -> Looking {
+        self.kernel.each_lookups(|lookups| lookups.onlookers += 1);
+        Looking { view: self.clone() }
+    }
+
     /// Attaches a transport: snapshots ask it for dirty pages, rollbacks tell it to forget.
     #[must_use]
     pub fn attach(self: &Arc<Self>, cache: Arc<dyn KernelCache>) -> Attachment {

@@ -90,10 +90,9 @@ impl Sessions {
 
 /// What a mount of a subject serves.
 pub(super) fn served(view: &Arc<View>, subject: &Subject) -> Arc<dyn Dispatch> {
-    let whole = Arc::clone(view) as Arc<dyn Dispatch>;
     if subject.is_onlooker() {
-        Arc::new(Onlooker::new(whole))
+        Arc::new(Onlooker::new(view))
     } else {
-        whole
+        Arc::clone(view) as Arc<dyn Dispatch>
     }
 }
