@@ -186,7 +186,7 @@ fn damaged_layers_workspaces_and_snapshots_are_named() {
         Problem::Dangling { table, .. } if table == "label"
     );
     assert_finds!(
-        f.after("INSERT INTO mount VALUES (x'2f61', 77, NULL)"),
+        f.after("INSERT INTO mount VALUES (x'2f61', 77, NULL, 0)"),
         Problem::Dangling { table, .. } if table == "mount"
     );
     let sandbox = "INSERT INTO sandbox (id, kind, state, workspace, template, created_at, on_timeout, \

@@ -38,7 +38,7 @@ fn rows_that_follow_from_others_are_repaired() {
              WHERE ino = {large_ino} AND parent = {dir}"
         ),
         "INSERT INTO label VALUES ('0000000000000000', 'k', 'v')".to_owned(),
-        "INSERT INTO mount VALUES (x'2f61', 77, NULL)".to_owned(),
+        "INSERT INTO mount VALUES (x'2f61', 77, NULL, 0)".to_owned(),
         "INSERT INTO retention VALUES (77, 0, 1, NULL)".to_owned(),
         "INSERT INTO template VALUES ('t', '0000000000000000', 1, NULL)".to_owned(),
         "INSERT INTO sandbox VALUES ('s', 0, 'running', NULL, 77, 't', NULL, 1, NULL, NULL, 0, 0, 0, \
