@@ -32,6 +32,16 @@ pub fn write32(address: usize, value: u32) {
     unsafe { (address as *mut u32).write_volatile(value) }
 }
 
+pub fn read64(address: usize) -> u64 {
+    // SAFETY: as in `read32`.
+    unsafe { (address as *const u64).read_volatile() }
+}
+
+pub fn write64(address: usize, value: u64) {
+    // SAFETY: as in `read32`.
+    unsafe { (address as *mut u64).write_volatile(value) }
+}
+
 pub fn write16(address: usize, value: u16) {
     // SAFETY: as in `read32`.
     unsafe { (address as *mut u16).write_volatile(value) }

@@ -5,6 +5,7 @@
 #![no_main]
 
 mod devices;
+mod dirty;
 mod io;
 mod mem;
 mod start;
@@ -27,13 +28,17 @@ extern "C" fn main(boot_params: usize) -> ! {
         word[len] = letter(cmdline, len);
         len += 1;
     }
-    // A number may follow.
-    let mut number = 0u64;
-    let mut at = len + usize::from(letter(cmdline, len) == b' ');
-    while letter(cmdline, at).is_ascii_digit() {
-        number = number * 10 + u64::from(letter(cmdline, at) - b'0');
-        at += 1;
+    // Numbers may follow.
+    let mut numbers = [0u64; 2];
+    let mut at = len;
+    for number in &mut numbers {
+        at += usize::from(letter(cmdline, at) == b' ');
+        while letter(cmdline, at).is_ascii_digit() {
+            *number = *number * 10 + u64::from(letter(cmdline, at) - b'0');
+            at += 1;
+        }
     }
+    let number = numbers[0];
     line(b"payload guest");
     match &word[..len] {
         b"off" => power_off(),
@@ -53,6 +58,7 @@ extern "C" fn main(boot_params: usize) -> ! {
         b"fs-bench-large" => devices::fs_bench_large(),
         b"fs" => devices::fs(2),
         b"vsock" => devices::vsock(),
+        b"dirty" => dirty::dirty(number, numbers[1]),
         b"garbage" => devices::garbage(number),
         _ => line(b"unknown command"),
     }

@@ -9,7 +9,7 @@
 //! Rules that hold everywhere:
 //! - a guest is hostile: what it writes is parsed once into a checked type, or refused;
 //! - everything a guest or a client can make grow has a limit;
-//! - `unsafe` is in three files, each for one reason that its head gives.
+//! - `unsafe` is in five files, each for one reason that its head gives.
 
 #![deny(unsafe_code)]
 
@@ -22,3 +22,4 @@ pub mod guest_kernel;
 pub mod kvm;
 pub mod machine;
 pub mod monitor;
+pub mod snapshot;

@@ -3,6 +3,8 @@
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use serde::{Deserialize, Serialize};
+
 use super::gate::Gate;
 use super::layout;
 use super::memory::GuestMemory;
@@ -70,7 +72,7 @@ pub enum DevicesError {
 
 /// The saved form of every device. Connections of the vsock device and the console's log are not
 /// part of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DevicesState {
     /// The serial port.
     pub serial: SerialState,
@@ -106,7 +108,7 @@ pub enum DevicesRestoreError {
 type Shared<T> = Arc<Mutex<T>>;
 
 /// The devices.
-pub(super) struct Devices {
+pub(crate) struct Devices {
     pub(super) serial: Shared<SerialPort>,
     ioapic: Shared<IoApic>,
     rng: Shared<Transport<Rng>>,
@@ -198,12 +200,12 @@ impl Devices {
     }
 
     /// Requests to file system servers that have no answer yet.
-    pub(super) fn fs_in_flight(&self) -> usize {
+    pub(crate) fn fs_in_flight(&self) -> usize {
         let in_flight = |fs: &Shared<Transport<Fs>>| lock(fs).device().in_flight();
         self.fs.iter().map(in_flight).sum()
     }
 
-    pub(super) fn save(&self) -> DevicesState {
+    pub(crate) fn save(&self) -> DevicesState {
         DevicesState {
             serial: lock(&self.serial).save(),
             ioapic: lock(&self.ioapic).save(),

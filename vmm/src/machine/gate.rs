@@ -211,10 +211,16 @@ impl Gate {
         self.halted.notify_all();
     }
 
+    /// Whether threads go on: [`Self::pass`] would return at once, to go on.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.goal.load(Ordering::SeqCst) == Goal::Run as u8
+    }
+
     /// Called by each thread between two steps: returns at once, or is held while the machine is
     /// paused.
     pub fn pass(&self, kind: ThreadKind) -> Next {
-        if self.goal.load(Ordering::SeqCst) == Goal::Run as u8 {
+        if self.is_open() {
             return Next::Go;
         }
         let mut state = self.lock();

@@ -22,6 +22,12 @@ pub const NEEDED: &[(Cap, &str)] = &[
     (Cap::ImmediateExit, "KVM_CAP_IMMEDIATE_EXIT"),
     (Cap::ExtCpuid, "KVM_CAP_EXT_CPUID"),
     (Cap::MpState, "KVM_CAP_MP_STATE"),
+    (Cap::VcpuEvents, "KVM_CAP_VCPU_EVENTS"),
+    (Cap::Debugregs, "KVM_CAP_DEBUGREGS"),
+    (Cap::Xsave, "KVM_CAP_XSAVE"),
+    (Cap::Xcrs, "KVM_CAP_XCRS"),
+    (Cap::AdjustClock, "KVM_CAP_ADJUST_CLOCK"),
+    (Cap::GetTscKhz, "KVM_CAP_GET_TSC_KHZ"),
 ];
 
 /// Why a machine cannot be had on this host.
@@ -101,6 +107,8 @@ impl HostError {
 pub struct Host {
     kvm: Kvm,
     cpuid: CpuId,
+    msrs: Vec<u32>,
+    kind: &'static str,
     paths: HostPaths,
 }
 
@@ -132,7 +140,16 @@ impl Host {
             .get_supported_cpuid(KVM_MAX_CPUID_ENTRIES)
             .map_err(|error| broken(error.into()))?;
         check_cpu(&cpuid)?;
+        let msrs = kvm
+            .get_msr_index_list()
+            .map_err(|error| broken(error.into()))?;
         Ok(Self {
+            msrs: msrs.as_slice().to_vec(),
+            kind: match probe(paths) {
+                KvmStatus::Hardware { flag } => flag,
+                KvmStatus::PageTable => "pvm",
+                _ => "unknown",
+            },
             kvm,
             cpuid,
             paths: paths.clone(),
@@ -154,6 +171,17 @@ impl Host {
     #[must_use]
     pub fn cpuid(&self) -> &CpuId {
         &self.cpuid
+    }
+
+    /// The model-specific registers that KVM says are to be saved.
+    pub(super) fn msrs(&self) -> &[u32] {
+        &self.msrs
+    }
+
+    /// What kind of KVM it is: `vmx`, `svm`, `pvm` (a page-table KVM) or `unknown`.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        self.kind
     }
 
     /// Makes a virtual machine without memory, interrupt controllers or vCPUs.

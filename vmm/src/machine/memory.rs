@@ -6,12 +6,14 @@
 //! so a range that was checked once stays valid. References into it are never made: every access
 //! goes through `vm-memory`, which copies.
 
+use vm_memory::bitmap::AtomicBitmap;
 use vm_memory::{GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
 
 use super::layout::{HOLE_END, HOLE_START};
 
-/// The RAM of a guest. Clones share it.
-pub type GuestMemory = GuestMemoryMmap<()>;
+/// The RAM of a guest. Clones share it. Its bitmap has a bit for each page that *this process* wrote
+/// to since the bit was last cleared; what the guest writes itself, KVM keeps account of.
+pub type GuestMemory = GuestMemoryMmap<AtomicBitmap>;
 
 const MIB: u64 = 1 << 20;
 

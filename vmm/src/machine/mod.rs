@@ -13,16 +13,17 @@ pub mod gate;
 pub mod host;
 pub mod layout;
 pub mod memory;
+pub(crate) mod overlay;
 pub mod vcpu;
 pub mod vm;
 
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use vm_memory::{Bytes, GuestAddress, GuestMemoryError};
 
-pub use build::{BuildError, Config};
+pub use build::{BuildError, Config, EmptyConfig};
 pub use devices::{
     DevicesConfig, DevicesError, DevicesRestoreError, DevicesState, FS_MAX, FsConfig, VsockConfig,
 };
@@ -30,10 +31,11 @@ pub use devices::{
 use crate::devices::events::{EventLoop, Waker};
 use crate::devices::ioapic::IrqLine;
 use crate::devices::serial::SharedConsole;
+use crate::snapshot::compat::Compat;
 use devices::Devices;
 use gate::{Exit, Gate, Patience, PauseError};
-use memory::GuestMemory;
-use vcpu::{Buses, Runner, Vcpu};
+use memory::{GuestMemory, RamSize};
+use vcpu::{Buses, Runner, Vcpu, VcpuState, VcpuStateError};
 use vm::Vm;
 
 /// How long a thread may take to come to the gate. A vCPU does so within a tenth of a millisecond;
@@ -56,6 +58,9 @@ pub enum ControlError {
     /// The machine has ended.
     #[error("the machine has ended")]
     Ended,
+    /// There is nothing in it yet that it could run.
+    #[error("the machine is empty")]
+    Empty,
     /// A thread did not come to a halt.
     #[error("the machine did not come to a halt within {seconds} s", seconds = PARK_TIMEOUT.as_secs())]
     Stuck,
@@ -72,23 +77,36 @@ impl From<PauseError> for ControlError {
 
 /// A machine, from its building to its end. Dropping it stops it.
 pub struct Machine {
-    // The threads come first: they are joined before anything they use is dropped.
-    vcpu_threads: Vec<JoinHandle<()>>,
+    // Until the machine is started.
+    events: Option<EventLoop>,
+    // Nothing was put into it that it could run.
+    empty: bool,
     event_thread: Option<JoinHandle<()>>,
-    waiting: Option<(Vec<Vcpu>, EventLoop)>,
-    gate: Arc<Gate>,
+    parts: Arc<Parts>,
+}
+
+/// What a machine consists of, for its threads and for who saves it while it runs. It outlives the
+/// threads: they are joined before [`Machine`] gives it up.
+pub(crate) struct Parts {
+    pub(crate) gate: Arc<Gate>,
     waker: Waker,
     buses: Arc<Buses>,
-    devices: Devices,
+    pub(crate) devices: Devices,
     console: SharedConsole,
     event_line: IrqLine,
-    vm: Arc<Vm>,
+    /// Each is locked by its thread while it runs, and free while that is held at the gate.
+    pub(crate) vcpus: Vec<Mutex<Vcpu>>,
+    vcpu_threads: Mutex<Vec<JoinHandle<()>>>,
+    pub(crate) vm: Arc<Vm>,
+    pub(crate) ram: RamSize,
+    /// What a snapshot of it needs of a host.
+    pub(crate) host: Compat,
 }
 
 impl std::fmt::Debug for Machine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Machine")
-            .field("vcpus", &self.vcpu_threads.len())
+            .field("vcpus", &self.parts.vcpus.len())
             .finish_non_exhaustive()
     }
 }
@@ -102,36 +120,36 @@ impl Machine {
     /// [`ControlError::Thread`] when the system gives none, [`ControlError::Ended`] the second time
     /// or when `confine` failed, [`ControlError::Stuck`].
     pub fn start(&mut self, confine: &Confine) -> Result<(), ControlError> {
-        let (vcpus, events) = self.waiting.take().ok_or(ControlError::Ended)?;
-        for (number, mut vcpu) in vcpus.into_iter().enumerate() {
-            let runner = Runner {
-                buses: Arc::clone(&self.buses),
-                gate: Arc::clone(&self.gate),
-            };
+        let events = self.events.take().ok_or(ControlError::Ended)?;
+        for number in 0..self.parts.vcpus.len() {
+            let parts = Arc::clone(&self.parts);
             let name = format!("vcpu{number}");
             let thread = self.spawn(name, ThreadKind::Vcpu, confine, move || {
-                runner.run(&mut vcpu);
+                let runner = Runner {
+                    buses: &parts.buses,
+                    gate: &parts.gate,
+                };
+                runner.run(&parts.vcpus[number]);
             })?;
-            self.vcpu_threads.push(thread);
+            lock(&self.parts.vcpu_threads).push(thread);
         }
-        let gate = Arc::clone(&self.gate);
+        let gate = Arc::clone(&self.parts.gate);
         let thread = self.spawn("devices".into(), ThreadKind::Devices, confine, move || {
             events.run(&gate);
         })?;
         self.event_thread = Some(thread);
-        Ok(self.gate.wait_until_parked(PARK_TIMEOUT)?)
+        Ok(self.parts.gate.wait_until_parked(PARK_TIMEOUT)?)
     }
 
     /// Lets the guest run.
     ///
     /// # Errors
-    /// [`ControlError::Ended`].
+    /// [`ControlError::Ended`], and [`ControlError::Empty`] before an image was put into it.
     pub fn resume(&self) -> Result<(), ControlError> {
-        if self.gate.resume() {
-            Ok(())
-        } else {
-            Err(ControlError::Ended)
+        if self.empty {
+            return Err(ControlError::Empty);
         }
+        self.parts.resume()
     }
 
     /// Holds the guest: when this returns, no vCPU runs and no device changes until
@@ -149,77 +167,82 @@ impl Machine {
     /// # Errors
     /// See [`Self::pause`].
     pub fn pause_within(&self, drain: Duration) -> Result<(), ControlError> {
-        let patience = Patience {
-            park: PARK_TIMEOUT,
-            drain,
-        };
-        let drained = || self.fs_in_flight() == 0;
-        Ok(self.gate.pause(patience, |kind| self.wake(kind), drained)?)
+        self.parts.pause(drain)
     }
 
     /// Waits for the machine to end by itself, at most `timeout`, then stops its threads and says
     /// why it ended. `None` when it runs on, or was waited for before.
     pub fn wait(&mut self, timeout: Option<Duration>) -> Option<Exit> {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
-        if !self.gate.wait_for_end(deadline) {
+        if !self.parts.gate.wait_for_end(deadline) {
             return None;
         }
         self.join();
-        self.gate.take_exit()
+        self.parts.gate.take_exit()
     }
 
     /// Stops the machine at once, as by its power switch, and says why it ended:
     /// [`Exit::Stopped`], or what the guest did first.
     pub fn stop(&mut self) -> Exit {
-        self.gate.end(Exit::Stopped);
+        self.parts.gate.end(Exit::Stopped);
         self.join();
-        self.gate.take_exit().unwrap_or(Exit::Stopped)
+        self.parts.gate.take_exit().unwrap_or(Exit::Stopped)
     }
 
     /// What ends or holds this machine, for use while another thread waits for its end.
     #[must_use]
     pub fn gate(&self) -> Arc<Gate> {
-        Arc::clone(&self.gate)
+        Arc::clone(&self.parts.gate)
     }
 
     /// The guest's RAM.
     #[must_use]
     pub fn memory(&self) -> &GuestMemory {
-        self.vm.memory()
+        self.parts.vm.memory()
     }
 
     /// The guest's console.
     #[must_use]
     pub fn console(&self) -> &SharedConsole {
-        &self.console
+        &self.parts.console
+    }
+
+    /// Whether nothing was put into it that it could run: see [`Self::empty`].
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.empty
+    }
+
+    pub(crate) fn fill(&mut self) {
+        self.empty = false;
+    }
+
+    pub(crate) fn parts(&self) -> &Arc<Parts> {
+        &self.parts
     }
 
     /// Types on the console of a machine that is not paused. Returns how many bytes the port took.
     pub fn console_input(&self, bytes: &[u8]) -> usize {
-        self.devices
-            .serial
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .input(bytes)
+        lock(&self.parts.devices.serial).input(bytes)
     }
 
     /// The virtio devices that stand still because of what their drivers did, and why.
     #[must_use]
     pub fn faults(&self) -> Vec<(&'static str, String)> {
-        self.devices.faults()
+        self.parts.devices.faults()
     }
 
     /// Requests to file system servers that have no answer yet. A machine is best saved with none;
     /// after [`Self::pause`] there are some only if a server took too long.
     #[must_use]
     pub fn fs_in_flight(&self) -> usize {
-        self.devices.fs_in_flight()
+        self.parts.devices.fs_in_flight()
     }
 
     /// The saved form of every device. For a machine that is paused.
     #[must_use]
     pub fn save_devices(&self) -> DevicesState {
-        self.devices.save()
+        self.parts.devices.save()
     }
 
     /// Sets every device to a saved state and has it look at its queues. For a machine that has not
@@ -228,7 +251,7 @@ impl Machine {
     /// # Errors
     /// [`DevicesRestoreError`]: then the machine is of no use.
     pub fn restore_devices(&self, state: DevicesState) -> Result<(), DevicesRestoreError> {
-        self.devices.restore(state)
+        self.parts.devices.restore(state)
     }
 
     /// Gives the guest a new generation id and tells it: a sign that this machine was copied, at
@@ -239,7 +262,7 @@ impl Machine {
     /// The memory's, which does not happen while the layout is what it is.
     pub fn set_generation(&self, id: [u8; 16]) -> Result<(), GuestMemoryError> {
         self.write_generation(id)?;
-        self.event_line.raise();
+        self.parts.event_line.raise();
         Ok(())
     }
 
@@ -256,7 +279,7 @@ impl Machine {
         work: impl FnOnce() + Send + 'static,
     ) -> Result<JoinHandle<()>, ControlError> {
         let guard = LeaveGuard {
-            gate: Arc::clone(&self.gate),
+            gate: Arc::clone(&self.parts.gate),
             kind,
             name: name.clone(),
         };
@@ -277,32 +300,70 @@ impl Machine {
             .map_err(|source| ControlError::Thread { name, source })
     }
 
-    /// Makes the threads of a kind come to the gate.
-    fn wake(&self, kind: ThreadKind) {
-        match kind {
-            ThreadKind::Vcpu => self.vcpu_threads.iter().for_each(vcpu::kick),
-            ThreadKind::Devices => self.waker.wake(),
-        }
-    }
-
     /// Waits for all threads. The gate says stop by now; each kick is effective, since the goal was
     /// set before.
     fn join(&mut self) {
-        self.wake(ThreadKind::Vcpu);
-        self.wake(ThreadKind::Devices);
-        let events = self.event_thread.take();
-        for thread in self.vcpu_threads.drain(..).chain(events) {
+        self.parts.wake(ThreadKind::Vcpu);
+        self.parts.wake(ThreadKind::Devices);
+        let vcpus = std::mem::take(&mut *lock(&self.parts.vcpu_threads));
+        for thread in vcpus.into_iter().chain(self.event_thread.take()) {
             if thread.join().is_err() {
                 tracing::error!("a thread of the machine panicked");
             }
         }
-        self.console.lock().flush();
+        self.parts.console.lock().flush();
     }
+}
+
+impl Parts {
+    /// Everything of each vCPU. The machine is held.
+    pub(crate) fn save_vcpus(&self) -> Result<Vec<VcpuState>, VcpuStateError> {
+        self.vcpus.iter().map(|vcpu| lock(vcpu).save()).collect()
+    }
+
+    /// Sets each vCPU. The machine is held, and has never run.
+    pub(crate) fn restore_vcpus(&self, saved: &[VcpuState]) -> Result<(), VcpuStateError> {
+        let mut each = self.vcpus.iter().zip(saved);
+        each.try_for_each(|(vcpu, state)| lock(vcpu).restore(state))
+    }
+
+    /// See [`Machine::resume`].
+    pub(crate) fn resume(&self) -> Result<(), ControlError> {
+        if self.gate.resume() {
+            Ok(())
+        } else {
+            Err(ControlError::Ended)
+        }
+    }
+
+    /// See [`Machine::pause_within`].
+    pub(crate) fn pause(&self, drain: Duration) -> Result<(), ControlError> {
+        let patience = Patience {
+            park: PARK_TIMEOUT,
+            drain,
+        };
+        let drained = || self.devices.fs_in_flight() == 0;
+        Ok(self.gate.pause(patience, |kind| self.wake(kind), drained)?)
+    }
+
+    /// Makes the threads of a kind come to the gate.
+    fn wake(&self, kind: ThreadKind) {
+        match kind {
+            ThreadKind::Vcpu => lock(&self.vcpu_threads).iter().for_each(vcpu::kick),
+            ThreadKind::Devices => self.waker.wake(),
+        }
+    }
+}
+
+/// No lock of a machine guards an invariant that a panic could leave broken; the panic ends the
+/// machine.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        self.gate.end(Exit::Stopped);
+        self.parts.gate.end(Exit::Stopped);
         self.join();
     }
 }

@@ -1,7 +1,8 @@
 //! The KVM virtual machine: memory slots and interrupt controllers.
 //!
 //! Invariants: the guest RAM of every slot outlives the machine, since [`Vm`] owns both and drops
-//! the machine first; slots never overlap and never change; they are set *before* the interrupt
+//! the machine first; slots never overlap, and nothing of them changes but whether writes are logged;
+//! they are set *before* the interrupt
 //! controllers, because the other order costs some 7 ms (the kernel then waits for readers of the
 //! interrupt routing).
 //!
@@ -13,7 +14,10 @@
 
 #![expect(unsafe_code, reason = "memory slots hand host addresses to the kernel")]
 
-use kvm_bindings::{KVM_CAP_SPLIT_IRQCHIP, kvm_enable_cap, kvm_msi, kvm_userspace_memory_region};
+use kvm_bindings::{
+    KVM_CAP_SPLIT_IRQCHIP, KVM_MEM_LOG_DIRTY_PAGES, kvm_clock_data, kvm_enable_cap, kvm_msi,
+    kvm_userspace_memory_region,
+};
 use kvm_ioctls::{VcpuFd, VmFd};
 use vm_memory::{GuestMemoryBackend, GuestMemoryRegion};
 
@@ -45,14 +49,15 @@ pub struct Vm {
 }
 
 impl Vm {
-    /// Builds a machine over `memory`.
+    /// Builds a machine over `memory`. `logged`: KVM keeps account of what its guest writes from the
+    /// beginning.
     ///
     /// # Errors
     /// [`VmError`] names the step that KVM refused.
-    pub fn new(host: &Host, memory: GuestMemory) -> Result<Self, VmError> {
+    pub fn new(host: &Host, memory: GuestMemory, logged: bool) -> Result<Self, VmError> {
         let fd = host.create_vm().map_err(VmError::at("a new machine"))?;
         let vm = Self { fd, memory };
-        vm.set_slots()?;
+        vm.set_slots(if logged { KVM_MEM_LOG_DIRTY_PAGES } else { 0 })?;
         vm.fd
             .set_identity_map_address(KVM_IDENTITY_MAP)
             .map_err(VmError::at("the identity map"))?;
@@ -75,11 +80,47 @@ impl Vm {
             .map_err(VmError::at("a vCPU"))
     }
 
-    fn set_slots(&self) -> Result<(), VmError> {
+    /// Has KVM keep account of the pages that the guest writes to, from now on. Makes each page's next
+    /// write fault.
+    pub(crate) fn log_writes(&self) -> Result<(), VmError> {
+        self.set_slots(KVM_MEM_LOG_DIRTY_PAGES)
+    }
+
+    /// The pages that the guest wrote to since the last call, a bit each, by region of
+    /// [`Self::memory`]; their next writes count again.
+    pub(crate) fn take_log(&self) -> Result<Vec<Vec<u64>>, VmError> {
+        let regions = (0..).zip(self.memory.iter());
+        let log = |(slot, region): (u32, &<GuestMemory as GuestMemoryBackend>::R)| {
+            let len = usize::try_from(region.len()).unwrap_or(usize::MAX);
+            self.fd.get_dirty_log(slot, len)
+        };
+        regions
+            .map(log)
+            .collect::<Result<_, _>>()
+            .map_err(VmError::at("the log of written pages"))
+    }
+
+    /// What the guest's paravirtual clock shows, in nanoseconds.
+    pub(crate) fn clock(&self) -> Result<u64, VmError> {
+        let clock = self.fd.get_clock().map_err(VmError::at("the clock"))?;
+        Ok(clock.clock)
+    }
+
+    /// Sets that clock. It goes on from there when a vCPU runs.
+    pub(crate) fn set_clock(&self, nanoseconds: u64) -> Result<(), VmError> {
+        // No flags: not what time it is meanwhile, but what time it was.
+        let clock = kvm_clock_data {
+            clock: nanoseconds,
+            ..Default::default()
+        };
+        self.fd.set_clock(&clock).map_err(VmError::at("the clock"))
+    }
+
+    fn set_slots(&self, flags: u32) -> Result<(), VmError> {
         for (slot, region) in (0..).zip(self.memory.iter()) {
             let slot = kvm_userspace_memory_region {
                 slot,
-                flags: 0,
+                flags,
                 guest_phys_addr: region.start_addr().0,
                 memory_size: region.len(),
                 userspace_addr: region.as_ptr() as u64,

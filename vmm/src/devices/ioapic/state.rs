@@ -1,9 +1,11 @@
 //! The saved form of the I/O APIC.
 
+use serde::{Deserialize, Serialize};
+
 use crate::machine::layout::IOAPIC_PINS;
 
 /// Everything of an I/O APIC that a guest can tell apart.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IoApicState {
     /// APIC id, 4 bits.
     pub id: u8,

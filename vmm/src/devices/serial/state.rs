@@ -1,7 +1,9 @@
 //! The saved form of the serial port.
 
+use serde::{Deserialize, Serialize};
+
 /// The registers of a 16550 and the input it has not handed over.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SerialState {
     /// Divisor latch, low byte.
     pub baud_divisor_low: u8,

@@ -9,6 +9,7 @@
 //! What the ranges *contain* the driver may change at any moment: contents are copied out once,
 //! then checked.
 
+use serde::{Deserialize, Serialize};
 use virtio_queue::DescriptorChain;
 use virtio_queue::desc::split::Descriptor;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryError};
@@ -20,14 +21,14 @@ use crate::machine::memory::{GuestMemory, is_ram};
 /// takes in pages.
 pub const DESCRIPTORS_MAX: usize = 1024;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Range {
     address: u64,
     len: u32,
 }
 
 /// A checked chain of descriptors.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Chain {
     head: u16,
     readable: Vec<Range>,

@@ -82,6 +82,12 @@ impl<'a> Armed<'a> {
         // byte is only ever accessed as an atomic here and in the handler, and by the kernel.
         unsafe { &*self.flag }.store(0, Ordering::SeqCst);
     }
+
+    /// The next entry into the guest runs no instruction of it.
+    pub(super) fn leave_at_once(&mut self) {
+        // SAFETY: as in `forget_kicks`.
+        unsafe { &*self.flag }.store(1, Ordering::SeqCst);
+    }
 }
 
 impl Drop for Armed<'_> {

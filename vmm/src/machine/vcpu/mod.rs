@@ -4,13 +4,16 @@ mod cpuid;
 mod kick;
 mod registers;
 mod run;
+mod state;
 
+use kvm_bindings::CpuId;
 use kvm_ioctls::VcpuFd;
 
 pub use kick::install_kick_handler;
 pub(super) use kick::kick;
 pub use registers::{Entry, GDT};
 pub(super) use run::{Buses, Runner};
+pub use state::{VcpuState, VcpuStateError};
 
 use super::host::Host;
 use super::memory::VcpuCount;
@@ -21,6 +24,10 @@ use super::vm::{Vm, VmError};
 pub struct Vcpu {
     fd: VcpuFd,
     id: u8,
+    /// What it says of itself.
+    cpuid: CpuId,
+    /// The model-specific registers that are saved.
+    msrs: Vec<u32>,
 }
 
 impl Vcpu {
@@ -33,7 +40,23 @@ impl Vcpu {
         let cpuid = cpuid::of(host.cpuid(), id, count).map_err(VmError::at("so many features"))?;
         fd.set_cpuid2(&cpuid)
             .map_err(VmError::at("the processor features"))?;
-        Ok(Self { fd, id })
+        let msrs = state::present_msrs(&fd, host.msrs());
+        Ok(Self {
+            fd,
+            id,
+            cpuid,
+            msrs,
+        })
+    }
+
+    /// How fast its time-stamp counter counts, in kHz.
+    ///
+    /// # Errors
+    /// [`VmError`] when KVM does not say.
+    pub fn tsc_khz(&self) -> Result<u32, VmError> {
+        self.fd
+            .get_tsc_khz()
+            .map_err(VmError::at("to show the rate of its counter"))
     }
 
     /// Sets the first vCPU to start at `entry`. The others wait for the guest to start them, as

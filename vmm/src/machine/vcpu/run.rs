@@ -1,14 +1,26 @@
 //! The loop of a vCPU: enter the guest, serve what it exits for, until told otherwise.
 
-use std::sync::Arc;
+use std::sync::{Mutex, PoisonError};
 
-use kvm_ioctls::VcpuExit;
+use kvm_ioctls::{VcpuExit, VcpuFd};
 
 use super::Vcpu;
 use super::kick::Armed;
 use crate::devices::bus::{ACCESS_MAX, Bus, BusError};
 use crate::machine::ThreadKind;
 use crate::machine::gate::{Exit, Gate, Next};
+
+/// Most entries that one instruction takes: 64 bytes, by single ones, and some.
+const FINISH_MAX: usize = 80;
+
+/// How an entry into the guest ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Entered {
+    /// It was told to come out, and owes the guest nothing.
+    Interrupted,
+    /// It asked for something, which it has got.
+    Exit,
+}
 
 /// The devices of a machine, as a vCPU reaches them.
 #[derive(Debug)]
@@ -18,35 +30,64 @@ pub(crate) struct Buses {
 }
 
 /// Everything a vCPU's thread needs.
-pub(crate) struct Runner {
-    pub(crate) buses: Arc<Buses>,
-    pub(crate) gate: Arc<Gate>,
+pub(crate) struct Runner<'a> {
+    pub(crate) buses: &'a Buses,
+    pub(crate) gate: &'a Gate,
 }
 
-impl Runner {
-    /// Runs `vcpu` in this thread until the machine ends.
-    pub(crate) fn run(&self, vcpu: &mut Vcpu) {
-        let id = vcpu.id;
-        let mut armed = Armed::new(&mut vcpu.fd);
-        loop {
-            armed.forget_kicks();
-            if self.gate.pass(ThreadKind::Vcpu) == Next::Leave {
-                break;
-            }
-            match armed.fd.run() {
-                Ok(exit) => {
-                    if let Some(end) = self.serve(id, exit) {
-                        self.gate.end(end);
-                    }
+impl Runner<'_> {
+    /// Runs `vcpu` in this thread until the machine ends. It is locked but while it is held.
+    pub(crate) fn run(&self, vcpu: &Mutex<Vcpu>) {
+        while self.gate.pass(ThreadKind::Vcpu) == Next::Go {
+            let mut vcpu = vcpu.lock().unwrap_or_else(PoisonError::into_inner);
+            let id = vcpu.id;
+            let mut armed = Armed::new(&mut vcpu.fd);
+            loop {
+                armed.forget_kicks();
+                if !self.gate.is_open() {
+                    break;
                 }
-                // A kick, or a pause of the host's own.
-                Err(error) if matches!(error.errno(), libc::EINTR | libc::EAGAIN) => {}
-                Err(error) => self.gate.end(Exit::CpuFault {
+                self.step(id, armed.fd);
+            }
+            self.finish(id, &mut armed);
+        }
+    }
+
+    /// Enters the guest once.
+    fn step(&self, id: u8, fd: &mut VcpuFd) -> Entered {
+        match fd.run() {
+            Ok(exit) => {
+                if let Some(end) = self.serve(id, exit) {
+                    self.gate.end(end);
+                }
+                Entered::Exit
+            }
+            // A kick, or a pause of the host's own.
+            Err(error) if matches!(error.errno(), libc::EINTR | libc::EAGAIN) => {
+                Entered::Interrupted
+            }
+            Err(error) => {
+                self.gate.end(Exit::CpuFault {
                     vcpu: id,
                     what: format!("KVM_RUN fails: {error}"),
-                }),
+                });
+                Entered::Interrupted
             }
         }
+    }
+
+    /// Has KVM carry out what it still owes the guest for its last exit: the instruction of a port or
+    /// register access is complete, and the registers are what they are to be saved as, only after
+    /// the next entry (`Documentation/virt/kvm/api.rst`, 5, `kvm_run`, note on `KVM_EXIT_IO`). A
+    /// long access takes several.
+    fn finish(&self, id: u8, armed: &mut Armed<'_>) {
+        for _ in 0..FINISH_MAX {
+            armed.leave_at_once();
+            if matches!(self.step(id, armed.fd), Entered::Interrupted) {
+                return;
+            }
+        }
+        tracing::error!(vcpu = id, "an access of the guest does not come to an end");
     }
 
     /// Serves one exit; says how the machine ends, if it does.

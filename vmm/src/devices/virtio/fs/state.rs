@@ -4,11 +4,13 @@
 //! cannot be sent again after a restore, since the server may have carried it out: it is answered
 //! with EIO then, which is the truth.
 
+use serde::{Deserialize, Serialize};
+
 use super::Pending;
 use crate::devices::virtio::chain::Chain;
 
 /// What is kept of the device.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FsState {
     /// The next frame's tag.
     pub next_tag: u64,
@@ -17,7 +19,7 @@ pub struct FsState {
 }
 
 /// A request that was under way.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InFlight {
     /// The queue it came from.
     pub queue: u16,

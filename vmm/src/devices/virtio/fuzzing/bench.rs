@@ -1,6 +1,6 @@
 //! A device with its transport, memory and oracle: each step is made, and then judged.
 
-use virtio_queue::QueueState;
+use crate::devices::virtio::mmio::QueueState;
 use vm_memory::{Bytes, GuestAddress};
 
 use super::oracle::{Oracle, PARTS};

@@ -5,7 +5,7 @@
 //! long as nothing that a device may write is part of a queue itself: once that is so, memory says
 //! nothing about what the device saw, and the oracle says nothing any more (`blind`).
 
-use virtio_queue::QueueState;
+use crate::devices::virtio::mmio::QueueState;
 use vm_memory::{Bytes, GuestAddress};
 
 use crate::machine::memory::GuestMemory;

@@ -14,7 +14,7 @@ mod state;
 use virtio_queue::{Queue, QueueT};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
-pub use state::{RestoreError, TransportState};
+pub use state::{QueueState, RestoreError, TransportState};
 
 use super::queues::Again;
 use super::{Fault, Queues, VirtioDevice};

@@ -1,13 +1,13 @@
 //! The saved form of the transport.
 
-use virtio_queue::QueueState;
+use serde::{Deserialize, Serialize};
 
 use super::registers::{Selected, checked, status};
 use super::{FEATURE_EVENT_IDX, Transport};
 use crate::devices::virtio::VirtioDevice;
 
 /// The registers and queues of a device, and the device's own state.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TransportState<S> {
     /// Device status.
     pub status: u32,
@@ -25,6 +25,58 @@ pub struct TransportState<S> {
     pub queues: Vec<QueueState>,
     /// The device's own.
     pub device: S,
+}
+
+/// A queue. As `virtio_queue::QueueState`, which cannot be written to a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueState {
+    /// Most entries.
+    pub max_size: u16,
+    /// Entries.
+    pub size: u16,
+    /// Whether the driver has set it up.
+    pub ready: bool,
+    /// The next entry of the available ring that the device takes.
+    pub next_avail: u16,
+    /// The next entry of the used ring that it fills.
+    pub next_used: u16,
+    /// Guest-physical address of the descriptor table.
+    pub desc_table: u64,
+    /// Guest-physical address of the available ring.
+    pub avail_ring: u64,
+    /// Guest-physical address of the used ring.
+    pub used_ring: u64,
+}
+
+impl From<virtio_queue::QueueState> for QueueState {
+    fn from(queue: virtio_queue::QueueState) -> Self {
+        Self {
+            max_size: queue.max_size,
+            size: queue.size,
+            ready: queue.ready,
+            next_avail: queue.next_avail,
+            next_used: queue.next_used,
+            desc_table: queue.desc_table,
+            avail_ring: queue.avail_ring,
+            used_ring: queue.used_ring,
+        }
+    }
+}
+
+impl QueueState {
+    fn to_queue(self, event_idx_enabled: bool) -> virtio_queue::QueueState {
+        virtio_queue::QueueState {
+            max_size: self.max_size,
+            next_avail: self.next_avail,
+            next_used: self.next_used,
+            event_idx_enabled,
+            size: self.size,
+            ready: self.ready,
+            desc_table: self.desc_table,
+            avail_ring: self.avail_ring,
+            used_ring: self.used_ring,
+        }
+    }
 }
 
 /// Why a saved device is refused.
@@ -70,11 +122,13 @@ impl<D: VirtioDevice> Transport<D> {
                     desc_table: setup.desc,
                     avail_ring: setup.driver,
                     used_ring: setup.device,
-                    ..QueueState::default()
+                    next_avail: 0,
+                    next_used: 0,
                 })
                 .collect()
         } else {
-            self.queues.iter().map(virtio_queue::Queue::state).collect()
+            let queues = self.queues.iter();
+            queues.map(|queue| queue.state().into()).collect()
         };
         TransportState {
             status: self.status,
@@ -121,11 +175,7 @@ impl<D: VirtioDevice> Transport<D> {
         if running {
             let event_idx = state.driver_features & FEATURE_EVENT_IDX != 0;
             for (number, queue) in state.queues.iter().enumerate() {
-                let claimed = QueueState {
-                    event_idx_enabled: event_idx,
-                    ..*queue
-                };
-                let queue = checked(claimed, &self.memory)
+                let queue = checked(queue.to_queue(event_idx), &self.memory)
                     .ok_or(RestoreError::QueuePlace { queue: number })?;
                 queues.push(queue);
             }

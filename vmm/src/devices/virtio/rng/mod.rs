@@ -1,6 +1,8 @@
 //! The entropy device (specification, section 5.4): fills what its driver offers with the host's
 //! random numbers. It has no state: between two calls nothing of it is left.
 
+use serde::{Deserialize, Serialize};
+
 use super::chain::Chain;
 use super::{Fault, Queues, VirtioDevice};
 use crate::machine::memory::GuestMemory;
@@ -16,7 +18,7 @@ const BYTES_MAX: u32 = 64 * 1024;
 pub struct Rng;
 
 /// What is saved of it: nothing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RngState;
 
 impl VirtioDevice for Rng {

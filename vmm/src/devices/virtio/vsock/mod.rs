@@ -469,7 +469,8 @@ impl VirtioDevice for Vsock {
 
     fn restore(&mut self, state: VsockState) {
         self.next_port = state.next_port.clamp(PORTS.start, PORTS.end - 1);
-        self.reset_due = state.reset_due;
+        // A guest reads its address again when it is told of a reset.
+        self.reset_due = state.reset_due || state.guest_cid != self.guest_cid;
     }
 }
 

@@ -1,0 +1,102 @@
+//! Writing pages of a guest into a memory file, each at its place.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use vm_memory::GuestMemoryError;
+
+use super::image::{is_zero, offset, parts, punch};
+use super::pages::{Pages, Run};
+use super::ram::{Ram, bytes};
+
+/// A memory file that is being filled.
+///
+/// Invariant: a page that was written last as zeros is a hole, so that an image has no page of zeros.
+#[derive(Debug)]
+pub(super) struct Copier<'a> {
+    file: &'a File,
+    // Pages that are not a hole.
+    filled: Pages,
+    buffer: Vec<u8>,
+}
+
+/// Why pages were not copied.
+#[derive(Debug, thiserror::Error)]
+pub enum CopyError {
+    /// The guest's memory cannot be read, which does not happen.
+    #[error("the guest's memory cannot be read")]
+    Memory(#[from] GuestMemoryError),
+    /// The file cannot be written.
+    #[error("the memory file cannot be written")]
+    File(#[from] io::Error),
+}
+
+impl<'a> Copier<'a> {
+    pub(super) fn new(file: &'a File, pages: usize) -> Self {
+        Self {
+            file,
+            filled: Pages::none(pages),
+            buffer: Vec::new(),
+        }
+    }
+
+    /// Copies pages as they are now, for as long as `go_on`; false if it said no.
+    pub(super) fn copy(
+        &mut self,
+        ram: &Ram,
+        pages: &Pages,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<bool, CopyError> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        for part in pages.runs().flat_map(parts) {
+            if !go_on() {
+                return Ok(false);
+            }
+            buffer.resize(bytes(part.len), 0);
+            ram.read(part, &mut buffer)?;
+            self.write(part.start, &buffer)?;
+        }
+        self.buffer = buffer;
+        Ok(true)
+    }
+
+    /// Writes pages that were copied before.
+    pub(super) fn write(&mut self, first: usize, pages: &[u8]) -> io::Result<()> {
+        let zero: Vec<bool> = pages.chunks(4096).map(is_zero).collect();
+        let mut at = 0;
+        while at < zero.len() {
+            let is_zero = zero[at];
+            let end = (at..zero.len())
+                .find(|page| zero[*page] != is_zero)
+                .unwrap_or(zero.len());
+            let run = Run {
+                start: first + at,
+                len: end - at,
+            };
+            if is_zero {
+                self.clear(run)?;
+            } else {
+                self.file
+                    .write_all_at(&pages[bytes(at)..bytes(end)], offset(run.start))?;
+                self.filled.insert_run(run);
+            }
+            at = end;
+        }
+        Ok(())
+    }
+
+    fn clear(&mut self, run: Run) -> io::Result<()> {
+        for page in (run.start..run.end()).filter(|page| self.filled.contains(*page)) {
+            punch(
+                self.file,
+                Run {
+                    start: page,
+                    len: 1,
+                },
+            )?;
+        }
+        (run.start..run.end()).for_each(|page| self.filled.remove(page));
+        Ok(())
+    }
+}

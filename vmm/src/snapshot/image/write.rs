@@ -1,0 +1,375 @@
+//! Making an image.
+//!
+//! Order: the directory and the empty memory file; pages; what is the same in the parent is given up, what
+//! has to be absorbed is copied, files of the parent's are linked; the image's file, as captured. Then, in
+//! the background: sums, fsync of everything, the image's file under its last name, fsync of the directories.
+//! A crash in between leaves a directory without the last name, which whoever owns the directory removes.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use super::header::Header;
+use super::layout::{self, OWN};
+use super::{CAPTURED, FileEntry, Image, MEMORY, Manifest, SEALED, files, sums};
+use crate::machine::memory::{LimitError, RamSize};
+use crate::snapshot::compat::Compat;
+use crate::snapshot::pages::{Pages, Run};
+use crate::snapshot::ram::bytes;
+
+/// What a machine gave: its pages are in the memory file.
+#[derive(Debug)]
+pub struct Taken {
+    /// Pages that were written since the parent, or that are not zero if there is none. A page of these
+    /// that is a hole in the file is zeros.
+    pub pages: Pages,
+    /// RAM in MiB.
+    pub ram_mib: u32,
+    /// Number of vCPUs.
+    pub vcpus: u8,
+    /// The host that it ran at.
+    pub host: Compat,
+    /// When it was held, in nanoseconds since 1970-01-01 UTC.
+    pub created_at: i64,
+    /// [`crate::snapshot::MachineState`] as bytes.
+    pub state: Vec<u8>,
+}
+
+/// Why an image was not made.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// A file cannot be made, written or linked.
+    #[error("cannot {action} {path}", path = path.display())]
+    File {
+        /// What was tried.
+        action: &'static str,
+        /// With which file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The machine has another size than the image that it is said to go on from.
+    #[error("the machine has {ram_mib} MiB of memory, its parent image {parent_mib}")]
+    OtherRam {
+        /// The machine's.
+        ram_mib: u32,
+        /// The parent's.
+        parent_mib: u32,
+    },
+    /// The size of memory is out of range.
+    #[error(transparent)]
+    Limit(#[from] LimitError),
+    /// The manifest cannot be written.
+    #[error("the manifest cannot be written")]
+    Manifest(#[from] serde_json::Error),
+}
+
+fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> WriteError {
+    move |source| WriteError::File {
+        action,
+        path: path.to_owned(),
+        source,
+    }
+}
+
+/// An image that is being made. Dropped before it is captured, it is removed.
+#[derive(Debug)]
+pub struct ImageWriter {
+    dir: PathBuf,
+    id: String,
+    memory: File,
+    kept: bool,
+}
+
+impl ImageWriter {
+    /// Makes the directory `id` in `images`, with an empty memory file.
+    ///
+    /// # Errors
+    /// [`WriteError::File`], also when there is such a directory.
+    pub fn new(images: &Path, id: &str, ram: RamSize) -> Result<Self, WriteError> {
+        let dir = images.join(id);
+        let mut builder = DirBuilder::new();
+        builder
+            .mode(0o700)
+            .create(&dir)
+            .map_err(failed("make", &dir))?;
+        let path = dir.join(MEMORY);
+        let memory = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)
+            .and_then(|memory| memory.set_len(ram.bytes()).map(|()| memory));
+        match memory {
+            Ok(memory) => Ok(Self {
+                dir,
+                id: id.to_owned(),
+                memory,
+                kept: false,
+            }),
+            Err(source) => {
+                remove(&dir);
+                Err(failed("make", &path)(source))
+            }
+        }
+    }
+
+    /// The file that pages are written to, each at its place.
+    #[must_use]
+    pub fn memory(&self) -> &File {
+        &self.memory
+    }
+
+    /// Finishes an image whose pages are written: machines can start from it when this returns. It is as
+    /// durable as the page cache.
+    ///
+    /// # Errors
+    /// [`WriteError`]: then nothing is left of it.
+    pub fn capture(
+        mut self,
+        taken: Taken,
+        parent: Option<&Image>,
+        extra: Vec<u8>,
+    ) -> Result<Image, WriteError> {
+        let ram = RamSize::from_mib(taken.ram_mib)?;
+        let mut own = taken.pages;
+        let mut files = vec![FileEntry {
+            name: MEMORY.to_owned(),
+            made_for: self.id.clone(),
+            sums: None,
+        }];
+        let mut handles = vec![self.memory.try_clone().map_err(failed("use", &self.dir))?];
+        let written_pages = own.count() as u64;
+        let extents = match parent {
+            None => layout::compose(&own, &[]).extents,
+            Some(parent) => {
+                if parent.manifest.ram_mib != taken.ram_mib {
+                    return Err(WriteError::OtherRam {
+                        ram_mib: taken.ram_mib,
+                        parent_mib: parent.manifest.ram_mib,
+                    });
+                }
+                let path = self.dir.join(MEMORY);
+                self.drop_same(&mut own, parent)
+                    .map_err(failed("compare", &path))?;
+                self.over(&own, parent, &mut files, &mut handles)?
+            }
+        };
+        debug_assert_eq!(layout::check(&extents, own.total(), files.len()), Ok(()));
+        let manifest = Manifest {
+            id: self.id.clone(),
+            parent: parent.map(|parent| parent.manifest.id.clone()),
+            created_at: taken.created_at,
+            ram_mib: ram.mib(),
+            vcpus: taken.vcpus,
+            written_pages,
+            host: taken.host,
+            files,
+            extents,
+        };
+        let image = Image {
+            dir: self.dir.clone(),
+            manifest,
+            state: taken.state,
+            extra,
+            sealed: false,
+            files: handles,
+        };
+        image.write_as(CAPTURED)?;
+        self.kept = true;
+        Ok(image)
+    }
+
+    /// Gives up own pages that the parent has the same.
+    fn drop_same(&self, own: &mut Pages, parent: &Image) -> io::Result<()> {
+        let mut ours = vec![0; bytes(files::AT_ONCE)];
+        let mut theirs = ours.clone();
+        let runs: Vec<Run> = own.runs().flat_map(files::parts).collect();
+        for run in runs {
+            files::read(&self.memory, run, &mut ours)?;
+            parent.read(run, &mut theirs)?;
+            let same = |page: &usize| {
+                let at = bytes(page - run.start)..bytes(page - run.start + 1);
+                ours[at.clone()] == theirs[at]
+            };
+            let pages: Vec<usize> = (run.start..run.end()).filter(same).collect();
+            let mut gone = Pages::none(own.total());
+            for page in pages {
+                own.remove(page);
+                gone.insert(page);
+            }
+            gone.runs()
+                .try_for_each(|run| files::punch(&self.memory, run))?;
+        }
+        Ok(())
+    }
+
+    /// Lays the own pages over the parent's: copies what has to be, links what is used.
+    fn over(
+        &self,
+        own: &Pages,
+        parent: &Image,
+        files: &mut Vec<FileEntry>,
+        handles: &mut Vec<File>,
+    ) -> Result<Vec<layout::Extent>, WriteError> {
+        let layout = layout::compose(own, &parent.manifest.extents);
+        let mut buffer = vec![0; bytes(files::AT_ONCE)];
+        let path = self.dir.join(MEMORY);
+        for part in layout
+            .absorbed
+            .iter()
+            .flat_map(|extent| files::parts(extent.run()))
+        {
+            parent
+                .read(part, &mut buffer)
+                .and_then(|()| {
+                    files::write_sparse(&self.memory, part.start, &buffer[..bytes(part.len)])
+                })
+                .map_err(failed("copy pages to", &path))?;
+        }
+        let mut extents = layout.extents;
+        // The parent's files that something is seen of, in its order.
+        let mut numbers = vec![None; parent.files.len() + 1];
+        numbers[OWN] = Some(OWN);
+        for (number, entry) in parent.manifest.files.iter().enumerate() {
+            if !extents.iter().any(|extent| extent.file == number + 1) {
+                continue;
+            }
+            numbers[number + 1] = Some(files.len());
+            let name = format!("{MEMORY}.{}", files.len());
+            let link = self.dir.join(&name);
+            fs::hard_link(parent.dir.join(&entry.name), &link).map_err(failed("link", &link))?;
+            let handle = parent.files[number].try_clone();
+            handles.push(handle.map_err(failed("use", &link))?);
+            files.push(FileEntry {
+                name,
+                made_for: entry.made_for.clone(),
+                sums: None,
+            });
+        }
+        for extent in &mut extents {
+            extent.file = numbers[extent.file].unwrap_or(OWN);
+        }
+        Ok(extents)
+    }
+}
+
+impl Drop for ImageWriter {
+    fn drop(&mut self) {
+        if !self.kept {
+            remove(&self.dir);
+        }
+    }
+}
+
+/// Whoever owns the directory removes what is left when it looks next.
+fn remove(dir: &Path) {
+    if let Err(error) = fs::remove_dir_all(dir) {
+        tracing::warn!(dir = %dir.display(), %error, "an unfinished image stays");
+    }
+}
+
+impl Image {
+    /// Makes a captured image durable, and finds the sums that damage is found by: the background's work.
+    /// `parent` is where the parent is, if it still is. Sealing what is sealed does nothing.
+    ///
+    /// # Errors
+    /// [`WriteError`]: then it is what it was, and can be sealed again.
+    pub fn seal(&mut self, parent: Option<&Image>) -> Result<(), WriteError> {
+        if self.sealed {
+            return Ok(());
+        }
+        let mut entries = self.manifest.files.clone();
+        for (number, entry) in entries.iter_mut().enumerate() {
+            let path = self.dir.join(&entry.name);
+            let file = &self.files[number];
+            let made = |parent: &Image| {
+                let theirs = parent.manifest.files.iter();
+                let mut theirs = theirs.filter(|theirs| theirs.made_for == entry.made_for);
+                theirs
+                    .find_map(|theirs| Some((parent.sums_path(&theirs.name), theirs.sums.clone()?)))
+            };
+            let target = self.sums_path(&entry.name);
+            // The parent's own, if it is there and sealed: the file is the same.
+            if let Some((from, hash)) = parent.filter(|_| number != OWN).and_then(made) {
+                link_over(&from, &target).map_err(failed("link", &target))?;
+                entry.sums = Some(hash);
+                continue;
+            }
+            file.sync_all().map_err(failed("sync", &path))?;
+            let sums = sums::make(file, self.bytes()).map_err(failed("read", &path))?;
+            write_durably(&target, &sums).map_err(failed("write", &target))?;
+            entry.sums = Some(blake3::hash(&sums).to_hex().to_string());
+        }
+        let before = std::mem::replace(&mut self.manifest.files, entries);
+        let sealed = self.write_sealed();
+        match sealed {
+            Ok(()) => self.sealed = true,
+            Err(_) => self.manifest.files = before,
+        }
+        sealed
+    }
+
+    fn write_sealed(&self) -> Result<(), WriteError> {
+        self.write_as(SEALED)?;
+        let captured = self.dir.join(CAPTURED);
+        fs::remove_file(&captured).map_err(failed("remove", &captured))?;
+        let up = self.dir.parent().unwrap_or(&self.dir);
+        for dir in [&self.dir, up] {
+            File::open(dir)
+                .and_then(|dir| dir.sync_all())
+                .map_err(failed("sync", dir))?;
+        }
+        Ok(())
+    }
+
+    /// Writes the image's file under a name that it then has whole or not at all.
+    fn write_as(&self, name: &str) -> Result<(), WriteError> {
+        let manifest = serde_json::to_vec(&self.manifest)?;
+        let sections = [&manifest, &self.state, &self.extra];
+        let mut hasher = blake3::Hasher::new();
+        sections.iter().for_each(|section| {
+            hasher.update(section);
+        });
+        let header = Header {
+            manifest_len: manifest.len() as u64,
+            state_len: self.state.len() as u64,
+            extra_len: self.extra.len() as u64,
+            hash: *hasher.finalize().as_bytes(),
+        };
+        let bytes = [&header.encode()[..], &manifest, &self.state, &self.extra].concat();
+        let (path, new) = (self.dir.join(name), self.dir.join(format!("{name}.new")));
+        let written = match name {
+            SEALED => write_durably(&new, &bytes),
+            _ => write(&new, &bytes).map(drop),
+        };
+        written.map_err(failed("write", &new))?;
+        fs::rename(&new, &path).map_err(failed("rename", &new))
+    }
+}
+
+fn write(path: &Path, bytes: &[u8]) -> io::Result<File> {
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)?;
+    file.write_all(bytes)?;
+    Ok(file)
+}
+
+fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    write(path, bytes)?.sync_all()
+}
+
+/// Links, also over what an earlier try left.
+fn link_over(from: &Path, to: &Path) -> io::Result<()> {
+    match fs::remove_file(to) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    fs::hard_link(from, to)
+}
