@@ -4,8 +4,10 @@
 #[expect(dead_code, reason = "a monitor builds its machine itself")]
 mod payload_host;
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::os::fd::OwnedFd;
+use std::fs::File;
+use std::io::{BufRead, BufReader, IoSlice, Read, Seek, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Child, Command as Process, Stdio};
@@ -14,9 +16,12 @@ use std::time::{Duration, Instant};
 
 use floe_vmm::kvm::{HostPaths, KvmStatus, probe};
 use floe_vmm::machine::host::Host;
+use floe_vmm::machine::memory::RamSize;
 use floe_vmm::monitor::{
     Command, Confinement, ConsoleConfig, Event, FsSpec, How, MonitorConfig, VsockSpec,
 };
+use floe_vmm::snapshot::image::{ImageWriter, Taken};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 const LONG: Duration = Duration::from_secs(30);
 /// `nobody`.
@@ -43,7 +48,8 @@ impl Monitor {
         let mut config = MonitorConfig {
             memory_mib: 64,
             vcpus: 1,
-            kernel: payload_host::payload(),
+            kernel: Some(payload_host::payload()),
+            image: None,
             initramfs: None,
             cmdline: cmdline.to_owned(),
             console: ConsoleConfig {
@@ -82,6 +88,30 @@ impl Monitor {
 
     fn command(&mut self, command: Command) {
         self.say(&serde_json::to_string(&command).unwrap());
+    }
+
+    /// A command with its files, as the daemon sends it.
+    fn command_with(&mut self, command: &Command, files: &[&File]) {
+        let line = serde_json::to_string(command).unwrap() + "\n";
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let files: Vec<_> = files.iter().map(|file| file.as_fd()).collect();
+        assert!(ancillary.push(SendAncillaryMessage::ScmRights(&files)));
+        let parts = [IoSlice::new(line.as_bytes())];
+        let socket = self.control.get_ref();
+        let sent = sendmsg(socket, &parts, &mut ancillary, SendFlags::empty()).unwrap();
+        assert_eq!(sent, line.len());
+    }
+
+    /// Has a snapshot taken up to where the guest is held.
+    fn hold(&mut self, writer: &ImageWriter, taken: &File, over: Option<&str>) {
+        let id = "image".to_owned();
+        let command = Command::Snapshot {
+            id: id.clone(),
+            over: over.map(str::to_owned),
+        };
+        self.command_with(&command, &[writer.memory(), taken]);
+        assert_eq!(self.event(), Event::Held { id });
     }
 
     fn event(&mut self) -> Event {
@@ -199,10 +229,10 @@ fn pause_resume_status_and_stop_work_and_nonsense_is_refused() {
     };
     monitor.running();
     for command in [Command::Pause, Command::Pause, Command::Resume] {
-        monitor.command(command);
+        let paused = command == Command::Pause;
+        monitor.command(command.clone());
         assert_eq!(monitor.event(), Event::Done { command });
         monitor.command(Command::Status);
-        let paused = command == Command::Pause;
         let event = monitor.event();
         assert!(
             matches!(event, Event::Status { paused: found, .. } if found == paused),
@@ -280,7 +310,7 @@ fn a_running_monitor_has_no_privileges_and_sees_its_own_directory_only() {
     // One more may be the kernel's, see `Jail::enter`.
     threads.retain(|name| !name.starts_with("kvm-"));
     threads.sort();
-    assert_eq!(threads, ["devices", "floe-monitor", "vcpu0"]);
+    assert_eq!(threads, ["devices", "floe-monitor", "snapshots", "vcpu0"]);
 }
 
 #[test]
@@ -385,9 +415,9 @@ fn what_cannot_be_built_is_explained() {
         return;
     };
     assert!(message.contains("32 to 65536 MiB"), "{message}");
-    let (message, _) = failure(|config, _| config.kernel = "/nonexistent".into()).unwrap();
+    let (message, _) = failure(|config, _| config.kernel = Some("/nonexistent".into())).unwrap();
     assert_eq!(message, "cannot use the kernel /nonexistent");
-    let (message, hint) = failure(|config, _| config.kernel = "/bin/sh".into()).unwrap();
+    let (message, hint) = failure(|config, _| config.kernel = Some("/bin/sh".into())).unwrap();
     assert_eq!(message, "the machine cannot be built");
     assert!(hint.is_some());
     let (message, _) = failure(|config, _| {
@@ -395,4 +425,125 @@ fn what_cannot_be_built_is_explained() {
     })
     .unwrap();
     assert_eq!(message, "the monitor cannot be confined");
+    let nothing_to_run = "a machine boots a kernel or goes on from an image";
+    let (message, _) = failure(|config, _| config.kernel = None).unwrap();
+    assert_eq!(message, nothing_to_run);
+    let (message, _) = failure(|config, _| config.image = Some("/none".into())).unwrap();
+    assert_eq!(message, nothing_to_run);
+    let (message, _) = failure(|config, _| {
+        config.kernel = None;
+        config.image = Some("/none".into());
+    })
+    .unwrap();
+    assert_eq!(message, "the image cannot be used");
+}
+
+#[test]
+fn a_confined_monitor_takes_snapshots_and_another_goes_on_from_them() {
+    let Some(mut monitor) = Monitor::start("dirty 500 50", |_, _| {}) else {
+        return;
+    };
+    monitor.running();
+    let mut client = monitor.attach();
+    read_until(&mut client, "dirtying\n");
+    let images = tempfile::tempdir().unwrap();
+    let ram = RamSize::from_mib(64).unwrap();
+
+    // The daemon could not freeze the files: there is no snapshot, and the guest goes on.
+    let writer = ImageWriter::new(images.path(), "image", ram).unwrap();
+    let mut taken = tempfile::tempfile().unwrap();
+    monitor.hold(&writer, &taken, None);
+    for refused in [Command::Pause, Command::Resume] {
+        monitor.command(refused.clone());
+        let event = monitor.event();
+        assert!(
+            matches!(&event, Event::Refused { command: Some(command), .. } if *command == refused),
+            "{event:?}"
+        );
+    }
+    monitor.command(Command::Frozen { ok: false });
+    let event = monitor.event();
+    let Event::NotTaken { causes, .. } = &event else {
+        panic!("{event:?}");
+    };
+    assert!(causes[0].contains("could not be frozen"), "{causes:?}");
+    drop(writer);
+
+    let writer = ImageWriter::new(images.path(), "image", ram).unwrap();
+    monitor.hold(&writer, &taken, None);
+    monitor.command(Command::Frozen { ok: true });
+    let event = monitor.event();
+    assert!(matches!(event, Event::Taken { .. }), "{event:?}");
+    let mut bytes = Vec::new();
+    taken.rewind().unwrap();
+    taken.read_to_end(&mut bytes).unwrap();
+    let decoded = Taken::decode(&bytes).unwrap();
+    let mut image = writer.capture(decoded, None, b"extra".to_vec()).unwrap();
+    image.seal(None).unwrap();
+    monitor.command(Command::Status);
+    let event = monitor.event();
+    assert!(
+        matches!(event, Event::Status { paused: false, .. }),
+        "{event:?}"
+    );
+
+    // Without its files there is none; the monitor lives.
+    monitor.command(Command::Snapshot {
+        id: "other".to_owned(),
+        over: None,
+    });
+    let event = monitor.event();
+    assert!(matches!(event, Event::NotTaken { .. }), "{event:?}");
+
+    let go_on = |config: &mut MonitorConfig, _: &Path| {
+        config.kernel = None;
+        config.cmdline = String::new();
+        config.image = Some(images.path().join("image"));
+    };
+    let mut clones: Vec<Monitor> = (0..2).map(|_| Monitor::start("", go_on).unwrap()).collect();
+    for clone in &mut clones {
+        clone.running();
+        std::thread::sleep(Duration::from_millis(20));
+        // A clone of a clone, over the image that it came from.
+        let again = tempfile::tempdir().unwrap();
+        let writer = ImageWriter::new(again.path(), "image", ram).unwrap();
+        let mut taken = tempfile::tempfile().unwrap();
+        clone.hold(&writer, &taken, Some("image"));
+        clone.command(Command::Frozen { ok: true });
+        let event = clone.event();
+        assert!(matches!(event, Event::Taken { .. }), "{event:?}");
+        let mut bytes = Vec::new();
+        taken.read_to_end(&mut bytes).unwrap();
+        let decoded = Taken::decode(&bytes).unwrap();
+        assert!(
+            decoded.pages.count() < 1000,
+            "{} pages",
+            decoded.pages.count()
+        );
+        writer.capture(decoded, Some(&image), Vec::new()).unwrap();
+        let log = std::fs::read_to_string(clone.dir.path().join("log")).unwrap();
+        assert!(!log.contains("broken"), "{log}");
+        clone.command(Command::Stop);
+        let event = clone.event();
+        assert!(
+            matches!(
+                event,
+                Event::Ended {
+                    how: How::Stopped,
+                    ..
+                }
+            ),
+            "{event:?}"
+        );
+    }
+    // What a monitor says that was taken over is not believed.
+    for at in (0..bytes.len().min(3000)).step_by(7) {
+        let mut bad = bytes.clone();
+        bad[at] ^= 0x55;
+        if let Ok(taken) = Taken::decode(&bad) {
+            assert_eq!(taken.pages.total() as u64, u64::from(taken.ram_mib) << 8);
+        }
+    }
+    assert!(Taken::decode(&bytes[..bytes.len() / 2]).is_err());
+    assert!(Taken::decode(&[]).is_err());
 }

@@ -12,13 +12,18 @@ pub struct MonitorConfig {
     pub memory_mib: u32,
     /// Number of vCPUs.
     pub vcpus: u8,
-    /// The kernel's file.
-    pub kernel: PathBuf,
+    /// The kernel's file, of a machine that boots.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<PathBuf>,
     /// The initial file system, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initramfs: Option<PathBuf>,
     /// The kernel's command line.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub cmdline: String,
+    /// The directory of the image that the machine goes on from, instead of a kernel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<PathBuf>,
     /// The serial console.
     #[serde(default)]
     pub console: ConsoleConfig,

@@ -1,8 +1,14 @@
-//! The control socket: lines in, lines out, never more than a line in memory.
+//! The control socket: lines in, with descriptors that belong to them; lines out; never more than a line in
+//! memory.
 
-use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, RawFd};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, IoSliceMut, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
+
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
 use super::messages::{Event, LINE_MAX};
 
@@ -11,13 +17,18 @@ use super::messages::{Event, LINE_MAX};
 pub(super) struct Control {
     socket: UnixStream,
     received: Vec<u8>,
+    files: VecDeque<OwnedFd>,
 }
+
+/// Most descriptors that wait for their command.
+const FILES_MAX: usize = 4;
 
 impl Control {
     pub(super) fn new(socket: UnixStream) -> Self {
         Self {
             socket,
             received: Vec::new(),
+            files: VecDeque::new(),
         }
     }
 
@@ -27,11 +38,24 @@ impl Control {
     /// The socket's, and a line that is too long.
     pub(super) fn receive(&mut self) -> io::Result<bool> {
         let mut bytes = [0; 4096];
-        let len = match self.socket.read(&mut bytes) {
-            Ok(len) => len,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(true),
-            Err(error) => return Err(error),
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut parts = [IoSliceMut::new(&mut bytes)];
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        let len = match recvmsg(&self.socket, &mut parts, &mut control, flags) {
+            Ok(message) => message.bytes,
+            Err(rustix::io::Errno::INTR) => return Ok(true),
+            Err(error) => return Err(error.into()),
         };
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(files) = message {
+                self.files.extend(files);
+            }
+        }
+        // Of more than any command takes, the oldest go.
+        while self.files.len() > FILES_MAX {
+            self.files.pop_front();
+        }
         self.received.extend(&bytes[..len]);
         if self.received.len() > LINE_MAX && !self.received.contains(&b'\n') {
             return Err(io::ErrorKind::FileTooLarge.into());
@@ -45,6 +69,11 @@ impl Control {
         let mut line: Vec<u8> = self.received.drain(..=end).collect();
         line.pop();
         Some(line)
+    }
+
+    /// The oldest descriptor that came with a line, once.
+    pub(super) fn file(&mut self) -> Option<File> {
+        self.files.pop_front().map(File::from)
     }
 
     /// Says something. A daemon that does not read stops its monitor.

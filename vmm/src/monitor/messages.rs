@@ -3,12 +3,13 @@
 use serde::{Deserialize, Serialize};
 
 use crate::machine::gate::Exit;
+use crate::snapshot::Stats;
 
 /// Longest line in bytes, either way.
 pub const LINE_MAX: usize = 64 * 1024;
 
 /// From the daemon.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Command {
     /// Hold the guest.
@@ -19,6 +20,22 @@ pub enum Command {
     Stop,
     /// Say how it is.
     Status,
+    /// Take a snapshot. Two descriptors come with the line: an empty file as long as RAM, for pages, and an
+    /// empty one for what [`crate::snapshot::image::Taken`] is written to.
+    Snapshot {
+        /// The image that is made of it.
+        id: String,
+        /// The image that only what changed since is wanted over, if it is the last that was taken.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        over: Option<String>,
+    },
+    /// The answer to [`Event::Held`].
+    Frozen {
+        /// Whether the files are frozen; else there is no snapshot.
+        ok: bool,
+    },
+    /// Give up the snapshot that is being taken, if the guest was not held yet.
+    Cancel,
 }
 
 /// From the monitor.
@@ -49,6 +66,26 @@ pub enum Event {
         fs_in_flight: usize,
         /// Devices that stand still.
         faults: Vec<DeviceFault>,
+    },
+    /// The guest is held for a snapshot: freeze its files, and say [`Command::Frozen`].
+    Held {
+        /// The image that is made of it.
+        id: String,
+    },
+    /// A snapshot was taken: everything is in its files, and the guest runs.
+    Taken {
+        /// The image that is made of it.
+        id: String,
+        /// What it cost.
+        #[serde(flatten)]
+        stats: Stats,
+    },
+    /// There is no snapshot. The guest runs as before.
+    NotTaken {
+        /// The image that was to be made of it.
+        id: String,
+        /// Why, outermost first.
+        causes: Vec<String>,
     },
     /// The machine could not be built. The last thing said.
     Failed {
@@ -138,5 +175,27 @@ mod tests {
             Command::Stop
         );
         assert!(serde_json::from_str::<Command>(r#"{"command":"format"}"#).is_err());
+        let snapshot = Command::Snapshot {
+            id: "a".to_owned(),
+            over: None,
+        };
+        assert_eq!(
+            serde_json::to_string(&snapshot).unwrap(),
+            r#"{"command":"snapshot","id":"a"}"#
+        );
+        let stats = Stats {
+            rounds: 2,
+            pause: std::time::Duration::from_micros(700),
+            ..Stats::default()
+        };
+        let taken = Event::Taken {
+            id: "a".to_owned(),
+            stats,
+        };
+        assert_eq!(
+            text(&taken),
+            r#"{"event":"taken","id":"a","rounds":2,"precopied":0,"residual":0,"pause_us":700,"hold_us":0,"freeze_us":0,"total_us":0}"#
+        );
+        assert_eq!(serde_json::from_str::<Event>(&text(&taken)).unwrap(), taken);
     }
 }

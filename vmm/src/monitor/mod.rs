@@ -12,6 +12,7 @@ mod config;
 mod control;
 mod messages;
 mod setup;
+mod snapshots;
 
 use std::io;
 use std::io::Read;
@@ -32,6 +33,7 @@ use crate::devices::serial::CLIENTS_MAX;
 use crate::machine::gate::Exit;
 use crate::machine::{Confine, Machine, unconfined};
 use control::Control;
+use snapshots::Snapshots;
 
 /// Lines of the console in a report.
 const REPORTED_LINES: usize = 30;
@@ -43,7 +45,8 @@ const TYPED_RETRY_MS: i32 = 10;
 const CONTROL: u64 = 0;
 const ENDED: u64 = 1;
 const CONSOLE: u64 = 2;
-const FIRST_CLIENT: u64 = 3;
+const SNAPSHOTS: u64 = 3;
+const FIRST_CLIENT: u64 = 4;
 
 /// Runs the monitor with its control socket as standard input, to the end of the machine. To be
 /// called in `main`, before there are threads. The exit code is 0 when the machine ended as its
@@ -98,6 +101,7 @@ struct Client {
 
 struct Monitor {
     machine: Machine,
+    snapshots: Snapshots,
     epoll: Epoll,
     console: Option<UnixListener>,
     clients: Vec<Client>,
@@ -115,18 +119,32 @@ impl Monitor {
             console.set_nonblocking(true).map_err(SetupError::Sockets)?;
             watch(&epoll, console, CONSOLE).map_err(SetupError::Sockets)?;
         }
-        match &config.confinement {
-            None => ready.start(&unconfined())?,
+        // It looks at this process's pages, which a confined one may not.
+        let snapshotter = ready.snapshotter();
+        let snapshots = match &config.confinement {
+            None => {
+                ready.start(&unconfined())?;
+                Snapshots::start(snapshotter, || Ok(())).map_err(SetupError::Sockets)?
+            }
             Some(confinement) => {
                 setup::jail(&config, confinement).enter()?;
                 ready.start(&filtered())?;
+                let confined = || install(Role::Snapshots).map_err(io::Error::other);
+                let snapshots = Snapshots::start(snapshotter, confined);
+                let snapshots = snapshots.map_err(SetupError::Sockets)?;
+                watch(&epoll, snapshots.wake(), SNAPSHOTS).map_err(SetupError::Sockets)?;
                 install(Role::Main)?;
+                snapshots
             }
+        };
+        if config.confinement.is_none() {
+            watch(&epoll, snapshots.wake(), SNAPSHOTS).map_err(SetupError::Sockets)?;
         }
         ready.machine.resume()?;
         control.send(&Event::Running).map_err(SetupError::Sockets)?;
         Ok(Self {
             machine: ready.machine,
+            snapshots,
             epoll,
             console: ready.console,
             clients: Vec::new(),
@@ -161,6 +179,11 @@ impl Monitor {
                         return Ok(exit.unwrap_or(Exit::Stopped));
                     }
                     CONSOLE => self.accept(),
+                    SNAPSHOTS => {
+                        for event in self.snapshots.said() {
+                            control.send(&event)?;
+                        }
+                    }
                     token => self.read_client(token),
                 }
             }
@@ -176,22 +199,47 @@ impl Monitor {
         while let Some(line) = control.line() {
             let answer = match serde_json::from_slice(&line) {
                 Ok(Command::Stop) => return Ok(false),
-                Ok(command) => self.carry_out(command),
-                Err(error) => Event::Refused {
+                Ok(Command::Snapshot { id, over }) => {
+                    let files = (control.file(), control.file());
+                    let refused = self.snapshots.begin(id.clone(), over, files).err();
+                    refused.map(|why| Event::NotTaken {
+                        id,
+                        causes: vec![why],
+                    })
+                }
+                Ok(Command::Frozen { ok }) => {
+                    self.snapshots.frozen(ok);
+                    None
+                }
+                Ok(Command::Cancel) => {
+                    self.snapshots.cancel();
+                    None
+                }
+                Ok(command) => Some(self.carry_out(command)),
+                Err(error) => Some(Event::Refused {
                     command: None,
                     message: format!("no command: {error}"),
-                },
+                }),
             };
-            control.send(&answer)?;
+            if let Some(answer) = answer {
+                control.send(&answer)?;
+            }
         }
         Ok(true)
     }
 
     fn carry_out(&mut self, command: Command) -> Event {
         let result = match command {
+            // It would be let go, or held, in the middle of it.
+            Command::Pause | Command::Resume if self.snapshots.is_busy() => {
+                return Event::Refused {
+                    command: Some(command),
+                    message: "a snapshot is being taken".to_owned(),
+                };
+            }
             Command::Pause => self.machine.pause(),
             Command::Resume => self.machine.resume(),
-            Command::Stop | Command::Status => {
+            _ => {
                 return Event::Status {
                     paused: self.is_paused(),
                     fs_in_flight: self.machine.fs_in_flight(),

@@ -17,8 +17,11 @@ use crate::machine::gate::Exit;
 use crate::machine::host::{Host, HostError};
 use crate::machine::memory::{LimitError, RamSize, VcpuCount};
 use crate::machine::{
-    BuildError, Config, Confine, ControlError, DevicesConfig, FsConfig, Machine, VsockConfig,
+    BuildError, Config, Confine, ControlError, DevicesConfig, EmptyConfig, FsConfig, Machine,
+    VsockConfig,
 };
+use crate::snapshot::image::{Image, OpenError};
+use crate::snapshot::{RestoreImageError, Snapshotter};
 
 /// Why there is no machine.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +54,15 @@ pub enum SetupError {
         /// The socket.
         path: PathBuf,
     },
+    /// Neither a kernel nor an image, or both.
+    #[error("a machine boots a kernel or goes on from an image")]
+    NothingToRun,
+    /// The image is none.
+    #[error("the image cannot be used")]
+    Image(#[from] OpenError),
+    /// The image cannot go on here.
+    #[error("the machine cannot go on from the image")]
+    Restore(#[from] RestoreImageError),
     /// The machine cannot be built.
     #[error("the machine cannot be built")]
     Build(#[from] BuildError),
@@ -89,10 +101,20 @@ impl SetupError {
 /// A machine that has not started, and what belongs to its monitor.
 pub(super) struct Ready {
     pub(super) machine: Machine,
+    // The image that it goes on from.
+    base: Option<String>,
     pub(super) console: Option<UnixListener>,
 }
 
 impl Ready {
+    /// What takes its snapshots.
+    pub(super) fn snapshotter(&self) -> Snapshotter {
+        match &self.base {
+            None => Snapshotter::new(&self.machine),
+            Some(base) => Snapshotter::of_restored(&self.machine, base),
+        }
+    }
+
     /// Starts the machine's threads, each confined by `confine`.
     pub(super) fn start(&mut self, confine: &Confine) -> Result<(), SetupError> {
         match self.machine.start(confine) {
@@ -115,17 +137,36 @@ pub(super) fn build(config: &MonitorConfig) -> Result<Ready, SetupError> {
         None => None,
         Some(path) => Some(UnixListener::bind(path).map_err(open("console socket", path))?),
     };
-    let machine = Machine::new(
-        &host,
-        Config {
-            ram,
-            vcpus,
-            payload: payload(config)?,
-            console: shared_console(config)?,
-            devices: devices(config)?,
-        },
-    )?;
-    Ok(Ready { machine, console })
+    let (machine, base) = match (&config.kernel, &config.image) {
+        (Some(kernel), None) => {
+            let config = Config {
+                ram,
+                vcpus,
+                payload: payload(config, kernel)?,
+                console: shared_console(config)?,
+                devices: devices(config)?,
+            };
+            (Machine::new(&host, config)?, None)
+        }
+        (None, Some(image)) => {
+            let image = Image::open(image)?;
+            let config = EmptyConfig {
+                ram,
+                vcpus,
+                console: shared_console(config)?,
+                devices: devices(config)?,
+            };
+            let mut machine = Machine::empty(&host, config)?;
+            machine.restore(&image, &host)?;
+            (machine, Some(image.manifest().id.clone()))
+        }
+        _ => return Err(SetupError::NothingToRun),
+    };
+    Ok(Ready {
+        machine,
+        base,
+        console,
+    })
 }
 
 /// The jail that a configuration asks for.
@@ -133,8 +174,12 @@ pub(super) fn jail(config: &MonitorConfig, confinement: &Confinement) -> Jail {
     Jail {
         root: confinement.root.clone(),
         ids: confinement.uid.zip(confinement.gid),
-        // The log may be rewritten from the start just when it is full.
-        file_size_max: config.console.log_limit_bytes.max(LOG_LIMIT_MIN),
+        // The log may be rewritten from the start just when it is full; a memory file is as long as RAM.
+        file_size_max: config
+            .console
+            .log_limit_bytes
+            .max(LOG_LIMIT_MIN)
+            .max(u64::from(config.memory_mib) << 20),
     }
 }
 
@@ -146,13 +191,13 @@ fn open(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> SetupError
     }
 }
 
-fn payload(config: &MonitorConfig) -> Result<Payload, SetupError> {
+fn payload(config: &MonitorConfig, kernel: &Path) -> Result<Payload, SetupError> {
     let initramfs = match &config.initramfs {
         None => None,
         Some(path) => Some(File::open(path).map_err(open("initramfs", path))?),
     };
     Ok(Payload {
-        kernel: File::open(&config.kernel).map_err(open("kernel", &config.kernel))?,
+        kernel: File::open(kernel).map_err(open("kernel", kernel))?,
         initramfs,
         cmdline: config.cmdline.clone(),
     })

@@ -18,6 +18,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
+use serde::{Deserialize, Serialize};
+
 use super::copy::{Copier, CopyError};
 use super::image::{Taken, parts};
 use super::pages::{Pages, Run};
@@ -51,7 +53,7 @@ impl Default for Options {
 }
 
 /// What a snapshot cost.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stats {
     /// Rounds of copying while the guest ran.
     pub rounds: u32,
@@ -60,13 +62,32 @@ pub struct Stats {
     /// Pages that were copied while it was held.
     pub residual: usize,
     /// From the first wish to hold the guest until it was let go.
+    #[serde(with = "micros", rename = "pause_us")]
     pub pause: Duration,
     /// Of these: until it was held.
+    #[serde(with = "micros", rename = "hold_us")]
     pub hold: Duration,
     /// And: for whoever asked, to freeze the files.
+    #[serde(with = "micros", rename = "freeze_us")]
     pub freeze: Duration,
     /// All of it.
+    #[serde(with = "micros", rename = "total_us")]
     pub total: Duration,
+}
+
+/// Durations in whole microseconds.
+mod micros {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(value: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u64(u64::try_from(value.as_micros()).unwrap_or(u64::MAX))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        u64::deserialize(from).map(Duration::from_micros)
+    }
 }
 
 /// Why there is no snapshot. The machine runs on, unless it has ended.
@@ -119,7 +140,7 @@ pub struct Snapshotter {
 /// Bytes that are kept between snapshots.
 const ASIDE_KEPT: usize = 4 << 20;
 /// Most bytes that are copied aside; what is more goes into the file while the guest is held.
-const ASIDE_MAX: usize = 256 << 20;
+const ASIDE_MAX: usize = 64 << 20;
 
 impl std::fmt::Debug for Snapshotter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -211,10 +232,15 @@ impl Snapshotter {
             return Err(SnapshotError::Cancelled);
         }
         let before = Instant::now();
+        // One that is held already stays so.
+        let was_held = self.parts.gate.is_paused();
         self.parts.pause(options.drain)?;
         stats.hold = before.elapsed();
         let result = self.save(&mut copier, left, held, &mut stats);
-        let resumed = self.parts.resume();
+        let resumed = match was_held {
+            true => Ok(()),
+            false => self.parts.resume(),
+        };
         stats.pause = before.elapsed();
         let (state, residual, created_at) = result?;
         // A machine that ended while it was held was what it was.

@@ -3,11 +3,13 @@
 //! Pages are numbered through all of RAM without its hole, so that page `n` is at byte `n * PAGE` of a
 //! memory file. Pure.
 
+use serde::{Deserialize, Serialize};
+
 /// Bytes of a page of guest memory, as dirty logs and images count them.
 pub const PAGE: u64 = 4096;
 
 /// A set of pages out of a fixed number.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pages {
     // Bits beyond `len` are 0.
     words: Vec<u64>,
@@ -145,6 +147,13 @@ impl Pages {
             }
         }
         None
+    }
+
+    /// Whether the invariants hold, of a set that somebody else made.
+    pub(super) fn is_sound(&self) -> bool {
+        let mut trimmed = self.clone();
+        trimmed.trim();
+        self.words.len() == self.len.div_ceil(64) && trimmed == *self
     }
 
     fn trim(&mut self) {

@@ -22,7 +22,7 @@ mod write;
 pub use manifest::{FileEntry, Manifest};
 pub use open::{Image, OpenError};
 pub use sums::{Damage, VerifyError};
-pub use write::{ImageWriter, Taken, WriteError};
+pub use write::{ImageWriter, Taken, TakenError, WriteError};
 
 pub(super) use files::{is_zero, offset, parts, punch};
 

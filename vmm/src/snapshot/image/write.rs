@@ -10,16 +10,18 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 use super::header::Header;
 use super::layout::{self, OWN};
 use super::{CAPTURED, FileEntry, Image, MEMORY, Manifest, SEALED, files, sums};
-use crate::machine::memory::{LimitError, RamSize};
+use crate::machine::memory::{LimitError, RamSize, VcpuCount};
 use crate::snapshot::compat::Compat;
 use crate::snapshot::pages::{Pages, Run};
 use crate::snapshot::ram::bytes;
 
 /// What a machine gave: its pages are in the memory file.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Taken {
     /// Pages that were written since the parent, or that are not zero if there is none. A page of these
     /// that is a hole in the file is zeros.
@@ -34,6 +36,43 @@ pub struct Taken {
     pub created_at: i64,
     /// [`crate::snapshot::MachineState`] as bytes.
     pub state: Vec<u8>,
+}
+
+/// What somebody says was taken is not possible.
+#[derive(Debug, thiserror::Error)]
+pub enum TakenError {
+    /// It cannot be read or written.
+    #[error("what was taken cannot be read")]
+    Encoding(#[from] postcard::Error),
+    /// Its pages are not those of its RAM.
+    #[error("what was taken contradicts itself")]
+    Impossible,
+}
+
+impl Taken {
+    /// As bytes, for another process.
+    ///
+    /// # Errors
+    /// [`TakenError::Encoding`], which does not happen.
+    pub fn encode(&self) -> Result<Vec<u8>, TakenError> {
+        Ok(postcard::to_stdvec(self)?)
+    }
+
+    /// Reads what a process that is not trusted says. The state in it stays bytes: it is read where it is
+    /// set, by a process that is trusted with no more.
+    ///
+    /// # Errors
+    /// [`TakenError`].
+    pub fn decode(bytes: &[u8]) -> Result<Self, TakenError> {
+        let taken: Self = postcard::from_bytes(bytes)?;
+        let ram = RamSize::from_mib(taken.ram_mib).map_err(|_| TakenError::Impossible)?;
+        let total = usize::try_from(ram.bytes() / 4096).unwrap_or(usize::MAX);
+        let vcpus = VcpuCount::new(taken.vcpus);
+        if !taken.pages.is_sound() || taken.pages.total() != total || vcpus.is_err() {
+            return Err(TakenError::Impossible);
+        }
+        Ok(taken)
+    }
 }
 
 /// Why an image was not made.
