@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::attr::{Attr, Timestamp};
 use crate::id::{Ino, LayerId, ObjectId, SnapshotId, WorkspaceId};
+use crate::image::ImageState;
 use crate::sandbox::SandboxRecord;
 
 /// A file name or attribute name: bytes, shared between caches and changes.
@@ -335,6 +336,12 @@ pub enum Row {
     },
     /// Deletes a snapshot, with its labels and remembered mounts.
     DropSnapshot { id: SnapshotId },
+    /// Says what image of a machine's memory belongs to a snapshot.
+    SetImage {
+        id: SnapshotId,
+        state: ImageState,
+        bytes: u64,
+    },
     /// Adds a workspace on a layer that is its own already.
     AddWorkspace {
         id: WorkspaceId,

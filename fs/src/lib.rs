@@ -40,6 +40,7 @@ mod fault;
 pub mod fuzzing;
 mod hash;
 pub mod id;
+mod image;
 mod land;
 mod layers;
 mod lock;
@@ -67,6 +68,7 @@ pub use engine::{Attachment, FreezeError, Quota, View, ViewTarget};
 #[cfg(debug_assertions)]
 pub use fault::fail_writes;
 pub use hash::{HashError, HashReport};
+pub use image::ImageState;
 pub use land::host::{
     Guard, HostChange, HostConflict, HostLandError, HostLandOptions, HostLanded, HostPart,
     HostPlan, HostReport, Meta, NewKind, NewThing, Ours, Source, Theirs,
@@ -82,11 +84,11 @@ pub use space::{CollectError, CollectReport, StoreUsage, WorkspaceUsage};
 pub use store::{
     AdoptError, AdoptProgress, AdoptReport, BaseDir, BaseError, BaseInfo, BaseState, BuildError,
     Builder, CursorError, DeleteError, DeleteSelection, DeletedSnapshot, DeletedSnapshots, Edit,
-    EditError, Fidelity, FindError, ForkError, ForkSource, ImportError, ImportProgress,
+    EditError, Fidelity, FindError, ForkError, ForkSource, ImageError, ImportError, ImportProgress,
     ImportReport, KeptBy, LogEntry, LogError, LogKind, MountRecord, MountTarget, NewContents,
     NewFile, ObjectFile, ObjectFiles, OpenError, RescueError, RetentionError, RetentionReport,
     RetentionSetting, RetiredSnapshot, RollbackError, RollbackReport, SETTINGS, SandboxCursor,
     SandboxError, SandboxFilter, Setting, SettingError, SettingInfo, SnapshotCursor, SnapshotEdit,
-    SnapshotError, SnapshotFilter, SnapshotInfo, SnapshotOptions, SnapshotUsage, Store, StoreInfo,
-    TemplateError, TemplateRecord, WorkspaceError, WorkspaceInfo, Xattr,
+    SnapshotError, SnapshotFilter, SnapshotImage, SnapshotInfo, SnapshotOptions, SnapshotUsage,
+    Store, StoreInfo, TemplateError, TemplateRecord, WorkspaceError, WorkspaceInfo, Xattr,
 };

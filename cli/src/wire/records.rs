@@ -147,6 +147,9 @@ pub struct Snapshot {
     pub durable: bool,
     /// What it can bring back: `filesystem` or `filesystem+memory`.
     pub fidelity: String,
+    /// The image of a machine's memory: `captured` (machines can start from it), `sealed` (durable) or `failed`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<SnapshotImage>,
     /// The message kept with it.
     pub message: Option<String>,
     /// The labels kept with it.
@@ -163,6 +166,18 @@ pub struct Snapshot {
     pub layer: u64,
 }
 
+/// The image of a machine's memory that belongs to a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct SnapshotImage {
+    /// `captured`, `sealed` or `failed`.
+    pub state: String,
+    /// Bytes on disk that no other image has.
+    pub bytes: u64,
+    /// The snapshot whose image it was made over; told by `show` only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
+}
+
 impl From<SnapshotInfo> for Snapshot {
     fn from(info: SnapshotInfo) -> Self {
         Self {
@@ -175,6 +190,11 @@ impl From<SnapshotInfo> for Snapshot {
             elapsed_us: info.elapsed_us,
             durable: info.durable,
             fidelity: fidelity(info.fidelity).to_owned(),
+            image: info.image.map(|image| SnapshotImage {
+                state: image.state.word().to_owned(),
+                bytes: image.bytes,
+                parent: None,
+            }),
             message: info.message,
             labels: info.labels,
             automatic: info.automatic,

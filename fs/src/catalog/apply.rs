@@ -280,6 +280,10 @@ fn apply_store_row(connection: &Connection, row: &Row) -> rusqlite::Result<usize
                 .execute(params![int(id.0), deleted_at])
         }
         Row::AddSnapshot(snapshot) => add_snapshot(connection, snapshot),
+        Row::SetImage { id, state, bytes } => {
+            prepare("UPDATE snapshot SET image = ?2, image_bytes = ?3 WHERE id = ?1")?
+                .execute(params![id.as_str(), *state as u8, int(*bytes)])
+        }
         Row::SetElapsed { id, elapsed_us } => {
             prepare("UPDATE snapshot SET elapsed_us = ?2 WHERE id = ?1")?
                 .execute(params![id.as_str(), int(*elapsed_us)])

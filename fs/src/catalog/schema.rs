@@ -313,6 +313,10 @@ CREATE INDEX template_by_recipe ON template(recipe, updated_at) WHERE recipe IS 
 ALTER TABLE base ADD COLUMN public INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE layer ADD COLUMN sandboxed INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE mount ADD COLUMN read_only INTEGER NOT NULL DEFAULT 0;
+
+ALTER TABLE snapshot ADD COLUMN image INTEGER;
+ALTER TABLE snapshot ADD COLUMN image_bytes INTEGER;
+CREATE INDEX snapshot_with_image ON snapshot(image) WHERE image IS NOT NULL;
 ";
 
 /// Brings an open catalog from `from` to [`FORMAT`] in one transaction.

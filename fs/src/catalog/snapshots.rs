@@ -9,6 +9,7 @@ use super::lists::parent_snapshot;
 use super::query::{damaged, unsigned};
 use super::{Catalog, CatalogError};
 use crate::id::{LayerId, SnapshotId, WorkspaceId};
+use crate::image::ImageState;
 
 /// A row of `snapshot` with what belongs to it.
 #[derive(Clone, Debug)]
@@ -27,6 +28,8 @@ pub(crate) struct SnapshotRecord {
     pub(crate) protected: bool,
     /// Whether a sandbox could write to it.
     pub(crate) sandboxed: bool,
+    /// The image of a machine's memory, and its bytes on disk.
+    pub(crate) image: Option<(ImageState, u64)>,
     pub(crate) parent: Option<SnapshotId>,
     pub(crate) labels: BTreeMap<String, String>,
 }
@@ -47,6 +50,8 @@ pub(crate) struct SnapshotQuery<'a> {
     pub(crate) protected: Option<bool>,
     /// Taken by Floe, or by hand.
     pub(crate) automatic: Option<bool>,
+    /// With an image that brings memory back, or without.
+    pub(crate) memory: Option<bool>,
     pub(crate) labels: Option<&'a BTreeMap<String, String>>,
     /// Taken before, in nanoseconds since the epoch.
     pub(crate) before: Option<i64>,
@@ -99,7 +104,7 @@ fn snapshot_list(query: &SnapshotQuery<'_>) -> (String, Vec<rusqlite::types::Val
     // picks the index that fits.
     let mut sql = format!(
         "SELECT s.id, s.layer, w.name, s.name, s.message, s.automatic, s.created_at, \
-         s.elapsed_us, s.durable, {}, s.workspace, s.expires_at, s.protected, l.sandboxed FROM snapshot s JOIN layer l ON l.id = s.layer \
+         s.elapsed_us, s.durable, {}, s.workspace, s.expires_at, s.protected, l.sandboxed, s.image, s.image_bytes FROM snapshot s JOIN layer l ON l.id = s.layer \
          JOIN workspace w ON w.id = s.workspace WHERE 1",
         parent_snapshot!()
     );
@@ -143,6 +148,11 @@ fn snapshot_list(query: &SnapshotQuery<'_>) -> (String, Vec<rusqlite::types::Val
     match query.automatic {
         Some(true) => sql.push_str(" AND s.automatic IS NOT NULL"),
         Some(false) => sql.push_str(" AND s.automatic IS NULL"),
+        None => {}
+    }
+    match query.memory {
+        Some(true) => sql.push_str(" AND s.image IN (0, 1)"),
+        Some(false) => sql.push_str(" AND (s.image IS NULL OR s.image NOT IN (0, 1))"),
         None => {}
     }
     if let Some(before) = query.before {
@@ -208,8 +218,19 @@ fn snapshot_record(row: &SqlRow<'_>) -> Result<SnapshotRecord, CatalogError> {
         expires_at: row.get(11).map_err(CatalogError::during(during))?,
         protected: row.get(12).map_err(CatalogError::during(during))?,
         sandboxed: row.get(13).map_err(CatalogError::during(during))?,
+        image: image(row)?,
         labels: BTreeMap::new(),
     })
+}
+
+fn image(row: &SqlRow<'_>) -> Result<Option<(ImageState, u64)>, CatalogError> {
+    let during = "reading a snapshot";
+    let state: Option<u8> = row.get(14).map_err(CatalogError::during(during))?;
+    let Some(state) = state else {
+        return Ok(None);
+    };
+    let known = ImageState::of(state).ok_or_else(|| damaged(format!("image state {state}")))?;
+    Ok(Some((known, unsigned(row, 15)?)))
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use crate::catalog::{CatalogError, FamilyRecord, LayerRow};
 use crate::change::{Change, Row};
 use crate::core::Core;
 use crate::id::{LayerId, SnapshotId, WorkspaceId};
+use crate::image;
 use crate::lock::MutexGuard;
 use crate::space::{CollectError, CollectReport, Collecting, Estimate, collect};
 
@@ -64,12 +65,15 @@ pub(crate) fn drop_snapshots(
     these: impl IntoIterator<Item = (SnapshotId, LayerId)>,
 ) -> Result<(), CatalogError> {
     let mut change = Change::new();
+    let mut gone = Vec::new();
     for (id, layer) in these {
+        gone.push(id.clone());
         change.push(Row::DropSnapshot { id });
         change.push(Row::LeaveLayer { id: layer });
     }
     if !change.is_empty() {
         core.catalog.apply(&change)?;
+        image::remove(&core.dir, &gone);
         core.retain.changed();
         core.collect.ask();
     }

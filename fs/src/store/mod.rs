@@ -15,6 +15,7 @@ mod delete;
 mod edit;
 mod fork;
 mod hash;
+mod images;
 mod import;
 mod land;
 mod log;
@@ -47,6 +48,7 @@ pub(crate) use delete::drop_snapshots;
 pub use delete::{DeleteError, DeleteSelection};
 pub use edit::{Edit, EditError, SnapshotEdit};
 pub use fork::ForkError;
+pub use images::ImageError;
 pub use import::ImportError;
 pub use log::{LogEntry, LogError, LogKind};
 pub use open::OpenError;
@@ -60,7 +62,7 @@ pub use templates::{TemplateError, TemplateRecord};
 pub use types::{
     AdoptProgress, AdoptReport, BaseInfo, BaseState, DeletedSnapshot, DeletedSnapshots, Fidelity,
     ForkSource, ImportProgress, ImportReport, MountRecord, MountTarget, RollbackReport,
-    SnapshotFilter, SnapshotInfo, SnapshotOptions, StoreInfo, WorkspaceInfo,
+    SnapshotFilter, SnapshotImage, SnapshotInfo, SnapshotOptions, StoreInfo, WorkspaceInfo,
 };
 pub use usage::{KeptBy, SnapshotUsage};
 pub use workspaces::WorkspaceError;

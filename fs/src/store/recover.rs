@@ -3,10 +3,12 @@
 use tracing::warn;
 
 use crate::base::host_inode;
+use crate::catalog::SnapshotQuery;
 use crate::change::{Change, Row};
 use crate::core::Core;
 use crate::dispatch::OpError;
 use crate::engine::{reap_unlinked, remove_doomed};
+use crate::image;
 
 /// Puts in order what the last process left behind; each step is safe to repeat. What does not fit
 /// on a full disk waits for the next time: files can only be removed in a store that is open.
@@ -26,6 +28,16 @@ pub(super) fn recover(core: &Core, crashed: bool) -> Result<(), OpError> {
         if_it_fits(core.catalog.apply(&doom).map_err(OpError::from))?;
     }
     if_it_fits(remove_doomed(core))?;
+    let with_image = SnapshotQuery {
+        memory: Some(true),
+        ..SnapshotQuery::default()
+    };
+    let known = core.catalog.snapshots(&with_image)?;
+    let known = known.into_iter().map(|snapshot| snapshot.id).collect();
+    // What is left takes room, and does no harm.
+    if let Err(error) = image::sweep(&core.dir, &known) {
+        warn!(%error, "images that belong to nothing stay");
+    }
     if crashed {
         if_it_fits(sweep(core))?;
     }

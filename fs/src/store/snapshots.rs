@@ -89,7 +89,10 @@ pub(super) fn new_spec(
     started: Instant,
 ) -> Result<SnapshotSpec, SnapshotError> {
     Ok(SnapshotSpec {
-        id: SnapshotId::random().map_err(SnapshotError::Random)?,
+        id: match &options.id {
+            Some(id) => id.clone(),
+            None => SnapshotId::random().map_err(SnapshotError::Random)?,
+        },
         workspace: record.id,
         name: options.name.as_ref().map(ToString::to_string),
         message: options.message.clone(),
@@ -201,6 +204,7 @@ impl Store {
             elapsed_us,
             durable: spec.durable,
             fidelity: Fidelity::Filesystem,
+            image: None,
             automatic: spec.automatic.map(str::to_owned),
             expires_at: spec.expires_at.map(rfc3339),
             protected: spec.protected,
@@ -242,6 +246,9 @@ impl Store {
             template: filter.template.as_deref(),
             labels: Some(&filter.labels),
             protected: filter.protected,
+            memory: filter
+                .fidelity
+                .map(|fidelity| fidelity == Fidelity::FilesystemMemory),
             automatic: filter.automatic,
             before: filter.before,
             since: filter.since,
@@ -261,9 +268,9 @@ impl Store {
             query.workspace = of;
         }
         let elapsed = self.core.elapsed.all();
-        let found = match filter.fidelity {
-            None | Some(Fidelity::Filesystem) if any => self.core.catalog.snapshots(&query)?,
-            _ => Vec::new(),
+        let found = match any {
+            true => self.core.catalog.snapshots(&query)?,
+            false => Vec::new(),
         };
         if found.is_empty()
             && let Some(workspace) = &filter.workspace

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use super::open::OpenError;
 
 /// What is looked at in a store besides the directory itself; none of it has to be there.
-const PARTS: [&str; 9] = [
+const PARTS: [&str; 10] = [
     "catalog.db",
     "catalog.db-wal",
     "catalog.db-shm",
@@ -22,6 +22,7 @@ const PARTS: [&str; 9] = [
     "run",
     "mnt",
     "quarantine",
+    "images",
 ];
 /// Permission of group and others to write.
 const WRITABLE: u32 = 0o022;

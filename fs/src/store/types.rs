@@ -12,6 +12,7 @@ use crate::catalog::{SnapshotRecord, WorkspaceRecord};
 pub use crate::change::BaseState;
 use crate::engine::Quota;
 use crate::id::{LayerId, SnapshotId, SnapshotName, WorkspaceId};
+use crate::image::ImageState;
 
 /// Identity and counts of a store.
 #[derive(Clone, Debug, Serialize)]
@@ -102,7 +103,7 @@ pub enum Fidelity {
     /// Files.
     #[serde(rename = "filesystem")]
     Filesystem,
-    /// Files and the memory of a virtual machine. There are none yet.
+    /// Files and the memory of a virtual machine.
     #[serde(rename = "filesystem+memory")]
     FilesystemMemory,
 }
@@ -135,6 +136,8 @@ pub struct SnapshotInfo {
     pub durable: bool,
     /// What it can bring back.
     pub fidelity: Fidelity,
+    /// Its image, if it is of a machine whose memory was asked for.
+    pub image: Option<SnapshotImage>,
     /// Why Floe took it by itself: `fork`, `rollback` or `land`.
     pub automatic: Option<String>,
     /// When it is deleted, RFC 3339; none: not by itself.
@@ -147,9 +150,20 @@ pub struct SnapshotInfo {
     pub layer: LayerId,
 }
 
+/// The image of a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct SnapshotImage {
+    /// How far it has come.
+    pub state: ImageState,
+    /// What deleting it gave back, in bytes, when it was finished.
+    pub bytes: u64,
+}
+
 /// How to take a snapshot.
 #[derive(Clone, Debug, Default)]
 pub struct SnapshotOptions {
+    /// Its id, drawn before by [`SnapshotId::random`]; one is drawn if there is none.
+    pub id: Option<SnapshotId>,
     /// Name, unique in the workspace.
     pub name: Option<SnapshotName>,
     /// Message.
@@ -360,7 +374,13 @@ impl From<SnapshotRecord> for SnapshotInfo {
             },
             elapsed_us: record.elapsed_us,
             durable: record.durable,
-            fidelity: Fidelity::Filesystem,
+            fidelity: match record.image {
+                Some((ImageState::Captured | ImageState::Sealed, _)) => Fidelity::FilesystemMemory,
+                _ => Fidelity::Filesystem,
+            },
+            image: record
+                .image
+                .map(|(state, bytes)| SnapshotImage { state, bytes }),
             automatic: record.automatic,
             expires_at: record.expires_at.map(rfc3339),
             protected: record.protected,

@@ -163,6 +163,7 @@ fn sandbox(id: &str, state: SandboxState, cursor: &str) -> Sandbox {
 
 fn snapshot(id: &str, sandbox: &str) -> Snapshot {
     Snapshot {
+        image: None,
         id: id.to_owned(),
         workspace: sandbox.to_owned(),
         name: None,

@@ -6,6 +6,7 @@ use crate::wire::records::{Snapshot, Workspace};
 
 pub(super) fn snapshot(id: &str, workspace: &str, parent: Option<&str>, layer: u64) -> Snapshot {
     Snapshot {
+        image: None,
         id: id.to_owned(),
         workspace: workspace.to_owned(),
         name: None,

@@ -191,7 +191,8 @@ fn started(
     let config = MonitorConfig {
         memory_mib,
         vcpus: start.spec.vcpus.unwrap_or(VCPUS),
-        kernel: boots.kernel,
+        kernel: Some(boots.kernel),
+        image: None,
         initramfs: Some(boots.initramfs),
         cmdline,
         console: ConsoleConfig {

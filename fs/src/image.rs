@@ -1,0 +1,115 @@
+//! What the store knows of images of machines' memory: which snapshots have one, and where it is.
+//!
+//! An image is the directory `images/<id of the snapshot>` (docs/format.md, section 11), which somebody else
+//! fills and reads. Invariant: a directory whose snapshot is gone or has no image is removed, at once when the
+//! snapshot is deleted, else when the store is opened.
+
+use std::collections::HashSet;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use tracing::warn;
+
+use crate::id::SnapshotId;
+
+/// How far an image has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ImageState {
+    /// Machines can start from it; a power failure would lose it.
+    Captured = 0,
+    /// It is durable, and damage in it would be found.
+    Sealed = 1,
+    /// There is none: it could not be finished.
+    Failed = 2,
+}
+
+impl ImageState {
+    pub(crate) fn of(number: u8) -> Option<Self> {
+        [Self::Captured, Self::Sealed, Self::Failed]
+            .into_iter()
+            .find(|state| *state as u8 == number)
+    }
+
+    /// As it is shown.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Captured => "captured",
+            Self::Sealed => "sealed",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// Where a store keeps images.
+pub(crate) fn dir(store: &Path) -> PathBuf {
+    store.join("images")
+}
+
+/// Removes the images of snapshots that were deleted. What cannot be removed now is found when the store is
+/// opened again.
+pub(crate) fn remove<'a>(store: &Path, ids: impl IntoIterator<Item = &'a SnapshotId>) {
+    let images = dir(store);
+    for id in ids {
+        remove_one(&images.join(id.as_str()));
+    }
+}
+
+fn remove_one(image: &Path) {
+    match std::fs::remove_dir_all(image) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            warn!(image = %image.display(), %error, "an image stays until the store is opened again");
+        }
+        _ => {}
+    }
+}
+
+/// Removes every image that is not one of `known`.
+pub(crate) fn sweep(store: &Path, known: &HashSet<SnapshotId>) -> io::Result<()> {
+    let entries = match std::fs::read_dir(dir(store)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        let name = entry.file_name();
+        let id = name.to_str().and_then(SnapshotId::parse);
+        if !id.is_some_and(|id| known.contains(&id)) {
+            tracing::info!(image = %entry.path().display(), "removing an image that belongs to nothing");
+            remove_one(&entry.path());
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_that_belong_to_nothing_are_swept_and_others_stay() {
+        let store = tempfile::tempdir().unwrap();
+        sweep(store.path(), &HashSet::new()).unwrap();
+        let known = SnapshotId::random().unwrap();
+        let gone = SnapshotId::random().unwrap();
+        for name in [known.as_str(), gone.as_str(), "new"] {
+            std::fs::create_dir_all(dir(store.path()).join(name)).unwrap();
+        }
+        sweep(store.path(), &HashSet::from([known.clone()])).unwrap();
+        let left = std::fs::read_dir(dir(store.path())).unwrap();
+        let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, [known.as_str()]);
+        remove(store.path(), [&known, &gone]);
+        assert_eq!(std::fs::read_dir(dir(store.path())).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn states_are_what_they_are_stored_as() {
+        for state in [ImageState::Captured, ImageState::Sealed, ImageState::Failed] {
+            assert_eq!(ImageState::of(state as u8), Some(state));
+        }
+        assert_eq!(ImageState::of(3), None);
+    }
+}
