@@ -24,6 +24,8 @@ mod limits;
 mod opcodes;
 #[path = "wire/remote.rs"]
 mod remote;
+#[path = "wire/saved.rs"]
+mod saved;
 #[path = "wire/session.rs"]
 mod session;
 

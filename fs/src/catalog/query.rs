@@ -250,6 +250,20 @@ impl Queries<'_> {
         })
     }
 
+    /// As [`Queries::unlinked`], of every layer up to one: the layer and the inode.
+    pub(crate) fn unlinked_up_to(
+        &self,
+        layer: LayerId,
+    ) -> Result<Vec<(LayerId, Ino)>, CatalogError> {
+        // No other index has so few rows: those of inodes that were open when a layer was frozen.
+        let sql = "SELECT layer, ino FROM inode INDEXED BY inode_unlinked \
+             WHERE layer <= ?1 AND nlink = 0 AND kind <> 0";
+        let during = "looking for unlinked inodes";
+        collect(self.0, during, sql, [int(layer.0)], |row| {
+            Ok((LayerId(unsigned(row, 0)?), Ino(unsigned(row, 1)?)))
+        })
+    }
+
     /// Objects that a layer's own version of an inode holds.
     pub(crate) fn objects_of(
         &self,

@@ -85,6 +85,14 @@ impl Catalog {
         Queries(&self.reader()).unlinked(layer)
     }
 
+    /// As [`Queries::unlinked_up_to`].
+    pub(crate) fn unlinked_up_to(
+        &self,
+        layer: LayerId,
+    ) -> Result<Vec<(LayerId, Ino)>, CatalogError> {
+        Queries(&self.reader()).unlinked_up_to(layer)
+    }
+
     /// As [`Queries::objects_of`].
     pub(crate) fn objects_of(
         &self,

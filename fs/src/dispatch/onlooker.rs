@@ -57,6 +57,14 @@ impl Dispatch for Onlooker {
         Ok(found)
     }
 
+    fn reference(&self, inodes: &[(Ino, u64)]) -> Result<(), OpError> {
+        self.inner.reference(inodes)?;
+        for &(ino, count) in inodes {
+            self.nodes.take_all(ino, count);
+        }
+        Ok(())
+    }
+
     fn forget(&self, ino: Ino, count: u64) {
         let held = self.nodes.give_back(ino, count);
         if held > 0 {

@@ -1,0 +1,1 @@
+//! Going on where another connection was saved.
