@@ -26,6 +26,8 @@ mod opcodes;
 mod remote;
 #[path = "wire/saved.rs"]
 mod saved;
+#[path = "wire/saved_space.rs"]
+mod saved_space;
 #[path = "wire/session.rs"]
 mod session;
 
