@@ -19,6 +19,15 @@ impl Catalog {
         Queries(&self.reader()).inode(ino, at)
     }
 
+    /// As [`Queries::links`].
+    pub(crate) fn links(
+        &self,
+        inos: &[Ino],
+        at: Lineage<'_>,
+    ) -> Result<Vec<Option<u32>>, CatalogError> {
+        Queries(&self.reader()).links(inos, at)
+    }
+
     /// As [`Queries::inode_at`].
     pub(crate) fn inode_at(
         &self,

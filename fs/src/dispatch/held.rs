@@ -229,6 +229,25 @@ mod tests {
     }
 
     #[test]
+    fn what_was_held_elsewhere_is_taken_at_once() {
+        let (nodes, opens) = (Nodes::new(1), Opens::new(3));
+        assert!(nodes.take_all(Ino(20), 5) && nodes.take_all(Ino(20), 2));
+        assert!(!nodes.take_all(Ino(21), 5) && !nodes.holds(Ino(21)));
+        assert_eq!(nodes.counts(), [(Ino(20), 7)]);
+        assert!(nodes.take_all(Ino(20), u64::MAX) && nodes.take(Ino(20)));
+        assert_eq!(nodes.give_back(Ino(20), u64::MAX), u64::MAX);
+        for mode in [OpenMode::Read, OpenMode::ReadWrite, OpenMode::Read] {
+            assert!(opens.open(Ino(20), mode));
+        }
+        let counts = [
+            (Ino(20), OpenMode::Read, 2),
+            (Ino(20), OpenMode::ReadWrite, 1),
+        ];
+        assert_eq!(opens.counts(), counts);
+        assert_eq!(opens.drain(), counts);
+    }
+
+    #[test]
     fn a_file_is_closed_as_often_and_in_the_mode_that_it_was_opened() {
         let opens = Opens::new(3);
         assert!(!opens.close(Ino(20), OpenMode::Read));

@@ -281,6 +281,24 @@ mod tests {
     }
 
     #[test]
+    fn references_by_number_are_its_own_all_or_none() {
+        let (_scratch, _store, view) = view();
+        let root = Caller { uid: 0, gid: 0 };
+        let file = view.make(root, Ino::ROOT, b"file", new_file()).unwrap().ino;
+        let onlooker = Onlooker::new(&view);
+        let gone = Ino(file.0 + 1);
+        let refused = onlooker.reference(&[(file, 2), (gone, 1)]);
+        assert!(matches!(refused, Err(OpError::Stale(ino)) if ino == gone));
+        assert_eq!(onlooker.known(), [Ino::ROOT]);
+        onlooker.reference(&[(file, 2), (Ino::ROOT, 1)]).unwrap();
+        view.forget(file, 1);
+        onlooker.forget(file, 1);
+        assert!(view.known().contains(&file));
+        drop(onlooker);
+        assert_eq!(view.known(), [Ino::ROOT]);
+    }
+
+    #[test]
     fn what_it_holds_outlives_the_connection_that_works() {
         let (_scratch, _store, view) = view();
         let root = Caller { uid: 0, gid: 0 };
