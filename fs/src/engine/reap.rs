@@ -25,6 +25,9 @@ use crate::id::{Ino, LayerId, ObjectId};
 /// How long reclaiming waits for somebody who is at a removed inode, before it is put off.
 const PATIENCE: Duration = Duration::from_millis(1);
 
+/// Inodes reclaimed in one transaction when a view is closed.
+const AT_ONCE: usize = 32;
+
 impl View {
     pub(super) fn do_forget(&self, ino: Ino, count: u64) {
         if !self.kernel.forget(ino, count) || self.is_frozen() {
@@ -204,16 +207,21 @@ fn reap_all(core: &Core, layer: LayerId, inos: BTreeSet<Ino>) -> Result<(), OpEr
     let Some(at) = core.layers.lineage(layer) else {
         return Ok(());
     };
+    let inos: Vec<Ino> = inos.into_iter().collect();
     let mut given_up = Vec::new();
-    for ino in inos {
-        let Some((_, Some(row))) = core.catalog.inode(ino, at)? else {
-            continue;
-        };
-        if row.attr.nlink == 0 {
-            let mut change = Change::new();
-            let objects = reclaim(core, ino, &row, layer, &mut change)?;
+    for some in inos.chunks(AT_ONCE) {
+        let mut change = Change::new();
+        for &ino in some {
+            let Some((_, Some(row))) = core.catalog.inode(ino, at)? else {
+                continue;
+            };
+            if row.attr.nlink == 0 {
+                let objects = reclaim(core, ino, &row, layer, &mut change)?;
+                given_up.extend(objects.into_iter().map(|id| (ino, id)));
+            }
+        }
+        if !change.is_empty() {
             core.catalog.apply(&change)?;
-            given_up.extend(objects.into_iter().map(|id| (ino, id)));
         }
     }
     remove(core, given_up)

@@ -22,6 +22,6 @@ mod stream;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use server::fuzzing;
 pub use server::{
-    COUNT_MAX, Caching, RestoreStateError, Server, ServerOptions, ServerState, StateError,
+    COUNT_MAX, Caching, Captured, RestoreStateError, Server, ServerOptions, ServerState, StateError,
 };
 pub use stream::StreamError;

@@ -33,7 +33,7 @@ use parking_lot::{RwLock, RwLockReadGuard};
 
 use self::negotiate::negotiate;
 pub use self::options::{Caching, ServerOptions};
-pub use self::state::{COUNT_MAX, RestoreStateError, ServerState, StateError};
+pub use self::state::{COUNT_MAX, Captured, RestoreStateError, ServerState, StateError};
 use super::codec::{Dialect, Header, Opcode, Operation, Reply, Request};
 use super::stream::{self, StreamError};
 use crate::dispatch::attempt::attempt;

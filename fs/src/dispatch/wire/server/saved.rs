@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Caching, RestoreStateError, Server, ServerOptions, ServerState};
+use super::{Caching, Captured, RestoreStateError, Server, ServerOptions, ServerState};
 use crate::dispatch::{Dispatch, Errno, OpError};
 
 impl Server {
@@ -19,8 +19,11 @@ impl Server {
     ///
     /// Not to be called by what is done in [`KernelCache::paused`](crate::dispatch::KernelCache::paused), which
     /// waits for the same.
+    ///
+    /// This copies and does nothing else, as the guest stands still meanwhile: making a [`ServerState`] of it
+    /// can wait.
     #[must_use]
-    pub fn save(&self) -> ServerState {
+    pub fn capture(&self) -> Captured {
         let _paused = self.serving.write();
         let mut nodes = self.nodes.counts();
         if self.taken_back.load(Ordering::Acquire) {
@@ -33,8 +36,19 @@ impl Server {
         let ServerOptions {
             caching, read_only, ..
         } = self.options;
-        let agreed = *self.agreed.read();
-        ServerState::new(agreed, (caching, read_only), nodes, self.opens.counts())
+        Captured {
+            agreed: *self.agreed.read(),
+            caching,
+            read_only,
+            nodes,
+            opens: self.opens.counts(),
+        }
+    }
+
+    /// As [`Server::capture`], made a state of at once.
+    #[must_use]
+    pub fn save(&self) -> ServerState {
+        self.capture().into()
     }
 
     /// A server that goes on where another one was saved: it holds the same inodes and has the same files open,

@@ -163,6 +163,7 @@ fn length(nodes: u64, opens: u64) -> Option<usize> {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::Captured;
     use super::super::tests::any_state;
     use super::*;
 
@@ -270,6 +271,13 @@ mod tests {
     }
 
     fn head_of_nothing() -> Vec<u8> {
-        ServerState::new(None, (Caching::OnlyWriter, true), Vec::new(), Vec::new()).to_bytes()
+        let captured = Captured {
+            agreed: None,
+            caching: Caching::OnlyWriter,
+            read_only: true,
+            nodes: Vec::new(),
+            opens: Vec::new(),
+        };
+        ServerState::from(captured).to_bytes()
     }
 }

@@ -1,7 +1,7 @@
 //! What has to be known of a connection to go on with it elsewhere: for the snapshot of a machine.
 //!
 //! The guest's kernel believes to hold references and open files, and to have agreed on some things. A server
-//! that has the state of another one ([`Server::save`](super::Server::save),
+//! that has the state of another one ([`Server::capture`](super::Server::capture),
 //! [`Server::restore`](super::Server::restore)) holds and does the same. There are no handles, and nodes are
 //! inode numbers, which every fork of the snapshot has as well: counts are all there is.
 //!
@@ -42,16 +42,28 @@ fn number(mode: OpenMode) -> u32 {
     }
 }
 
-impl ServerState {
-    /// What a server holds; all of it satisfies the invariants but the order, and opens of what is not held,
-    /// which are left out.
-    pub(super) fn new(
-        agreed: Option<Dialect>,
-        (caching, read_only): (Caching, bool),
-        mut nodes: Vec<(Ino, u64)>,
-        mut opens: Vec<(Ino, OpenMode, u64)>,
-    ) -> Self {
-        nodes.sort_unstable();
+/// What a server holds, as it lay there: to be copied while the guest stands still, and made a
+/// [`ServerState`] of when it goes on.
+#[derive(Clone, Debug)]
+pub struct Captured {
+    pub(super) agreed: Option<Dialect>,
+    pub(super) caching: Caching,
+    pub(super) read_only: bool,
+    pub(super) nodes: Vec<(Ino, u64)>,
+    pub(super) opens: Vec<(Ino, OpenMode, u64)>,
+}
+
+/// All of it satisfies the invariants but the order, and opens of what is not held, which are left out.
+impl From<Captured> for ServerState {
+    fn from(captured: Captured) -> Self {
+        let Captured {
+            agreed,
+            caching,
+            read_only,
+            mut nodes,
+            mut opens,
+        } = captured;
+        nodes.sort_unstable_by_key(|&(ino, _)| ino);
         for (_, count) in &mut nodes {
             *count = (*count).min(COUNT_MAX);
         }
@@ -65,7 +77,9 @@ impl ServerState {
             opens,
         }
     }
+}
 
+impl ServerState {
     /// What was agreed on when the guest mounted; none if it has not.
     #[must_use]
     pub fn agreed(&self) -> Option<Dialect> {
@@ -188,7 +202,14 @@ pub(super) mod tests {
         let opens = opens.collect();
         let nodes = nodes.iter().filter(|_| mounted);
         let nodes = nodes.map(|(&ino, &count)| (Ino(ino), count)).collect();
-        ServerState::new(agreed, (caching, read_only), nodes, opens)
+        let captured = Captured {
+            agreed,
+            caching,
+            read_only,
+            nodes,
+            opens,
+        };
+        captured.into()
     }
 
     proptest! {
@@ -207,8 +228,13 @@ pub(super) mod tests {
             (Ino(5), OpenMode::Read, 4),
             (Ino(3), OpenMode::Write, 1),
         ];
-        let agreed = Some(Dialect::default());
-        let state = ServerState::new(agreed, (Caching::OnlyWriter, false), nodes, opens);
+        let state = ServerState::from(Captured {
+            agreed: Some(Dialect::default()),
+            caching: Caching::OnlyWriter,
+            read_only: false,
+            nodes,
+            opens,
+        });
         assert_eq!(
             state.nodes(),
             [(Ino(3), COUNT_MAX), (Ino(5), 2), (Ino(9), 1)]
