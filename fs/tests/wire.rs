@@ -24,6 +24,10 @@ mod limits;
 mod opcodes;
 #[path = "wire/remote.rs"]
 mod remote;
+#[path = "wire/saved.rs"]
+mod saved;
+#[path = "wire/saved_space.rs"]
+mod saved_space;
 #[path = "wire/session.rs"]
 mod session;
 

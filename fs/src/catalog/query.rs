@@ -56,6 +56,37 @@ impl Queries<'_> {
         Ok(None)
     }
 
+    /// How many links each of some inodes counts at the lineage; none for one that does not exist there.
+    pub(crate) fn links(
+        &self,
+        inos: &[Ino],
+        at: Lineage<'_>,
+    ) -> Result<Vec<Option<u32>>, CatalogError> {
+        let during = "looking for inodes";
+        let sql = "SELECT layer, kind, nlink FROM inode WHERE ino = ?1 AND layer <= ?2 \
+             ORDER BY layer DESC";
+        let mut statement = self
+            .0
+            .prepare_cached(sql)
+            .map_err(CatalogError::during(during))?;
+        let mut links = Vec::with_capacity(inos.len());
+        for ino in inos {
+            let mut rows = statement
+                .query(params![int(ino.0), int(at.layer().0)])
+                .map_err(CatalogError::during(during))?;
+            let mut found = None;
+            while let Some(row) = rows.next().map_err(CatalogError::during(during))? {
+                if at.contains(LayerId(unsigned(row, 0)?)) {
+                    let kind: u8 = row.get(1).map_err(CatalogError::during(during))?;
+                    found = (kind != GONE).then(|| small(row, 2)).transpose()?;
+                    break;
+                }
+            }
+            links.push(found);
+        }
+        Ok(links)
+    }
+
     /// The version of an inode that this very layer wrote.
     pub(crate) fn inode_at(
         &self,
@@ -247,6 +278,20 @@ impl Queries<'_> {
         let during = "looking for unlinked inodes";
         collect(self.0, during, sql, [int(layer.0)], |row| {
             Ok(Ino(unsigned(row, 0)?))
+        })
+    }
+
+    /// As [`Queries::unlinked`], of every layer up to one: the layer and the inode.
+    pub(crate) fn unlinked_up_to(
+        &self,
+        layer: LayerId,
+    ) -> Result<Vec<(LayerId, Ino)>, CatalogError> {
+        // No other index has so few rows: those of inodes that were open when a layer was frozen.
+        let sql = "SELECT layer, ino FROM inode INDEXED BY inode_unlinked \
+             WHERE layer <= ?1 AND nlink = 0 AND kind <> 0";
+        let during = "looking for unlinked inodes";
+        collect(self.0, during, sql, [int(layer.0)], |row| {
+            Ok((LayerId(unsigned(row, 0)?), Ino(unsigned(row, 1)?)))
         })
     }
 

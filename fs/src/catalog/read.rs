@@ -19,6 +19,15 @@ impl Catalog {
         Queries(&self.reader()).inode(ino, at)
     }
 
+    /// As [`Queries::links`].
+    pub(crate) fn links(
+        &self,
+        inos: &[Ino],
+        at: Lineage<'_>,
+    ) -> Result<Vec<Option<u32>>, CatalogError> {
+        Queries(&self.reader()).links(inos, at)
+    }
+
     /// As [`Queries::inode_at`].
     pub(crate) fn inode_at(
         &self,
@@ -83,6 +92,14 @@ impl Catalog {
     /// As [`Queries::unlinked`].
     pub(crate) fn unlinked(&self, layer: LayerId) -> Result<Vec<Ino>, CatalogError> {
         Queries(&self.reader()).unlinked(layer)
+    }
+
+    /// As [`Queries::unlinked_up_to`].
+    pub(crate) fn unlinked_up_to(
+        &self,
+        layer: LayerId,
+    ) -> Result<Vec<(LayerId, Ino)>, CatalogError> {
+        Queries(&self.reader()).unlinked_up_to(layer)
     }
 
     /// As [`Queries::objects_of`].

@@ -41,13 +41,18 @@ impl Nodes {
     /// Counts a reference that the guest is about to be told of; false if there is no room for one more
     /// inode.
     pub(in crate::dispatch) fn take(&self, ino: Ino) -> bool {
+        self.take_all(ino, 1)
+    }
+
+    /// Counts several references to one inode; false if there is no room for one more inode.
+    pub(in crate::dispatch) fn take_all(&self, ino: Ino, count: u64) -> bool {
         let mut counts = self.counts.lock();
         let full = counts.len() >= self.max;
         match counts.get_mut(&ino) {
-            Some(count) => *count += 1,
+            Some(held) => *held = held.saturating_add(count),
             None if full => return false,
             None => {
-                counts.insert(ino, 1);
+                counts.insert(ino, count);
             }
         }
         true
@@ -71,6 +76,12 @@ impl Nodes {
         self.counts.lock().keys().copied().collect()
     }
 
+    /// How many references there are to each inode.
+    pub(in crate::dispatch) fn counts(&self) -> Vec<(Ino, u64)> {
+        let counts = self.counts.lock();
+        counts.iter().map(|(&ino, &count)| (ino, count)).collect()
+    }
+
     /// Takes all of them back.
     pub(in crate::dispatch) fn drain(&self) -> HashMap<Ino, u64> {
         std::mem::take(&mut *self.counts.lock())
@@ -86,6 +97,16 @@ struct Opened {
 }
 
 impl Opened {
+    /// How often in each mode, of those in which it is open.
+    fn modes(self) -> impl Iterator<Item = (OpenMode, u64)> {
+        let all = [
+            (OpenMode::Read, self.read),
+            (OpenMode::Write, self.write),
+            (OpenMode::ReadWrite, self.both),
+        ];
+        all.into_iter().filter(|&(_, count)| count > 0)
+    }
+
     fn of(&mut self, mode: OpenMode) -> &mut u64 {
         match mode {
             OpenMode::Read => &mut self.read,
@@ -106,6 +127,15 @@ pub(in crate::dispatch) struct Opens {
 struct Files {
     total: usize,
     by_inode: HashMap<Ino, Opened>,
+}
+
+impl Files {
+    fn counts(&self) -> Vec<(Ino, OpenMode, u64)> {
+        let each = |(&ino, opened): (&Ino, &Opened)| {
+            opened.modes().map(move |(mode, count)| (ino, mode, count))
+        };
+        self.by_inode.iter().flat_map(each).collect()
+    }
 }
 
 impl Opens {
@@ -165,12 +195,12 @@ impl Opens {
 
     /// Takes all of them back: file, mode, how often.
     pub(in crate::dispatch) fn drain(&self) -> Vec<(Ino, OpenMode, u64)> {
-        let files = std::mem::take(&mut *self.files.lock());
-        let modes = [OpenMode::Read, OpenMode::Write, OpenMode::ReadWrite];
-        let each =
-            |(ino, mut opened): (Ino, Opened)| modes.map(|mode| (ino, mode, *opened.of(mode)));
-        let all = files.by_inode.into_iter().flat_map(each);
-        all.filter(|&(_, _, count)| count > 0).collect()
+        std::mem::take(&mut *self.files.lock()).counts()
+    }
+
+    /// File, mode, how often.
+    pub(in crate::dispatch) fn counts(&self) -> Vec<(Ino, OpenMode, u64)> {
+        self.files.lock().counts()
     }
 }
 
@@ -196,6 +226,25 @@ mod tests {
         assert_eq!(nodes.give_back(Ino(21), 0), 0);
         assert_eq!(nodes.drain(), HashMap::from([(Ino(21), 2)]));
         assert!(nodes.drain().is_empty());
+    }
+
+    #[test]
+    fn what_was_held_elsewhere_is_taken_at_once() {
+        let (nodes, opens) = (Nodes::new(1), Opens::new(3));
+        assert!(nodes.take_all(Ino(20), 5) && nodes.take_all(Ino(20), 2));
+        assert!(!nodes.take_all(Ino(21), 5) && !nodes.holds(Ino(21)));
+        assert_eq!(nodes.counts(), [(Ino(20), 7)]);
+        assert!(nodes.take_all(Ino(20), u64::MAX) && nodes.take(Ino(20)));
+        assert_eq!(nodes.give_back(Ino(20), u64::MAX), u64::MAX);
+        for mode in [OpenMode::Read, OpenMode::ReadWrite, OpenMode::Read] {
+            assert!(opens.open(Ino(20), mode));
+        }
+        let counts = [
+            (Ino(20), OpenMode::Read, 2),
+            (Ino(20), OpenMode::ReadWrite, 1),
+        ];
+        assert_eq!(opens.counts(), counts);
+        assert_eq!(opens.drain(), counts);
     }
 
     #[test]

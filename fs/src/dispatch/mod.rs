@@ -6,7 +6,8 @@
 //! * Every call that returns an [`Entry`] hands out one *lookup reference* on that inode. The
 //!   adapter returns references with [`Dispatch::forget`], or all at once with
 //!   [`Dispatch::forget_all`] when its connection ends. An unlinked inode lives until its last
-//!   reference is returned.
+//!   reference is returned. A connection that goes on where another one was saved takes references by
+//!   number ([`Dispatch::reference`]).
 //! * Every successful [`Dispatch::open`] or [`Dispatch::create`] is paired with one
 //!   [`Dispatch::release`] carrying the same flags. There are no file handles: inode numbers are
 //!   stable, so an adapter has no table to save.
@@ -217,6 +218,12 @@ pub struct StatFs {
 pub trait Dispatch: Send + Sync {
     /// Looks a name up. `Ok(None)` when it does not exist: adapters may cache that.
     fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Option<Entry>, OpError>;
+    /// Takes lookup references by inode number, `count` of each, whether an inode has a name or not: all of
+    /// them or, with an error, none. What a failure leaves is as it was before: nothing is reclaimed for it.
+    ///
+    /// # Errors
+    /// [`OpError::Stale`] names an inode that does not exist.
+    fn reference(&self, inodes: &[(Ino, u64)]) -> Result<(), OpError>;
     /// Returns `count` lookup references.
     fn forget(&self, ino: Ino, count: u64);
     /// Returns every lookup reference and open: the transport's connection has ended.

@@ -57,6 +57,14 @@ impl Dispatch for Onlooker {
         Ok(found)
     }
 
+    fn reference(&self, inodes: &[(Ino, u64)]) -> Result<(), OpError> {
+        self.inner.reference(inodes)?;
+        for &(ino, count) in inodes {
+            self.nodes.take_all(ino, count);
+        }
+        Ok(())
+    }
+
     fn forget(&self, ino: Ino, count: u64) {
         let held = self.nodes.give_back(ino, count);
         if held > 0 {
@@ -270,6 +278,24 @@ mod tests {
         onlooker.forget_all();
         assert_eq!(onlooker.known(), [Ino::ROOT]);
         assert_eq!(view.known(), [file, Ino::ROOT]);
+    }
+
+    #[test]
+    fn references_by_number_are_its_own_all_or_none() {
+        let (_scratch, _store, view) = view();
+        let root = Caller { uid: 0, gid: 0 };
+        let file = view.make(root, Ino::ROOT, b"file", new_file()).unwrap().ino;
+        let onlooker = Onlooker::new(&view);
+        let gone = Ino(file.0 + 1);
+        let refused = onlooker.reference(&[(file, 2), (gone, 1)]);
+        assert!(matches!(refused, Err(OpError::Stale(ino)) if ino == gone));
+        assert_eq!(onlooker.known(), [Ino::ROOT]);
+        onlooker.reference(&[(file, 2), (Ino::ROOT, 1)]).unwrap();
+        view.forget(file, 1);
+        onlooker.forget(file, 1);
+        assert!(view.known().contains(&file));
+        drop(onlooker);
+        assert_eq!(view.known(), [Ino::ROOT]);
     }
 
     #[test]

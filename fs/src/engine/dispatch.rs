@@ -14,6 +14,10 @@ impl Dispatch for View {
         self.do_lookup(parent, name)
     }
 
+    fn reference(&self, inodes: &[(Ino, u64)]) -> Result<(), OpError> {
+        self.do_reference(inodes)
+    }
+
     fn forget(&self, ino: Ino, count: u64) {
         self.do_forget(ino, count);
     }

@@ -49,8 +49,14 @@ fn give_back(counts: &mut HashMap<Ino, u64>, ino: Ino, count: u64) -> bool {
 
 impl KernelRefs {
     pub(super) fn looked_up(&self, ino: Ino) {
+        self.referenced(ino, 1);
+    }
+
+    /// Counts references that were taken.
+    pub(super) fn referenced(&self, ino: Ino, count: u64) {
         let mut lookups = self.lookups[shard(ino)].lock();
-        *lookups.counts.entry(ino).or_default() += 1;
+        let held = lookups.counts.entry(ino).or_default();
+        *held = held.saturating_add(count);
     }
 
     /// Returns references; true when none is left.

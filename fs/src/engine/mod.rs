@@ -27,6 +27,7 @@ mod names;
 mod node;
 mod quota;
 mod reap;
+mod reference;
 mod rename;
 mod xattrs;
 

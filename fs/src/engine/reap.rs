@@ -2,6 +2,11 @@
 //!
 //! An unlinked inode stays a row with no links until its last lookup reference is returned; a
 //! crash in between leaves such rows behind, which opening the store finds by an index.
+//!
+//! A layer that is frozen meanwhile keeps the row for good, and a fork of it sees the inode, by its number
+//! alone: a machine that goes on there holds it again ([`Dispatch::reference`](crate::dispatch::Dispatch)).
+//! So opening a view reclaims nothing. Nobody holds anything when one is closed: then whatever is
+//! unlinked and visible goes, in whichever layer it was unlinked.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -19,6 +24,9 @@ use crate::id::{Ino, LayerId, ObjectId};
 
 /// How long reclaiming waits for somebody who is at a removed inode, before it is put off.
 const PATIENCE: Duration = Duration::from_millis(1);
+
+/// Inodes reclaimed in one transaction when a view is closed.
+const AT_ONCE: usize = 32;
 
 impl View {
     pub(super) fn do_forget(&self, ino: Ino, count: u64) {
@@ -58,7 +66,7 @@ impl View {
     }
 
     /// Ends the view for good: changes that are under way are waited for, later ones fail, and what
-    /// was unlinked is reclaimed. The caller holds the workspace's control mutex and sees to it that
+    /// is unlinked is reclaimed, what it has inherited as well. The caller holds the workspace's control mutex and sees to it that
     /// nobody opens another view of the workspace, or freezes its layer, before this returns.
     pub(crate) fn close(&self) -> Result<(), OpError> {
         let layer = {
@@ -72,7 +80,10 @@ impl View {
             let (counted, totals) = (self.usage.totals(), self.core.catalog.totals(layer)?);
             assert_eq!(counted, totals, "what {layer} holds was counted wrongly");
         }
-        reap_unlinked(&self.core, layer)
+        let inos = self.core.catalog.unlinked_up_to(layer)?;
+        let lineage = self.core.layers.known(layer)?;
+        let visible = inos.into_iter().filter(|(of, _)| lineage.contains(*of));
+        reap_all(&self.core, layer, visible.map(|(_, ino)| ino).collect())
     }
 
     /// Reclaims those of the inodes that are unlinked and unreferenced. Called by the background
@@ -184,18 +195,33 @@ pub(crate) fn remove(core: &Core, objects: Vec<(Ino, ObjectId)>) -> Result<(), O
     Ok(core.catalog.apply(&change)?)
 }
 
-/// Reclaims what is unlinked in a live layer that nobody has open.
+/// Reclaims what a live layer that nobody has open says itself to be unlinked. What it has inherited stays: it
+/// may be a fork that a machine is still to go on in.
 pub(crate) fn reap_unlinked(core: &Core, layer: LayerId) -> Result<(), OpError> {
+    let inos = core.catalog.unlinked(layer)?;
+    reap_all(core, layer, inos.into_iter().collect())
+}
+
+/// Reclaims those of some inodes that are unlinked in a live layer that nobody has open.
+fn reap_all(core: &Core, layer: LayerId, inos: BTreeSet<Ino>) -> Result<(), OpError> {
+    let Some(at) = core.layers.lineage(layer) else {
+        return Ok(());
+    };
+    let inos: Vec<Ino> = inos.into_iter().collect();
     let mut given_up = Vec::new();
-    for ino in core.catalog.unlinked(layer)? {
+    for some in inos.chunks(AT_ONCE) {
         let mut change = Change::new();
-        let Some(at) = core.layers.lineage(layer) else {
-            continue;
-        };
-        if let Some((_, Some(row))) = core.catalog.inode(ino, at)? {
-            let objects = reclaim(core, ino, &row, layer, &mut change)?;
+        for &ino in some {
+            let Some((_, Some(row))) = core.catalog.inode(ino, at)? else {
+                continue;
+            };
+            if row.attr.nlink == 0 {
+                let objects = reclaim(core, ino, &row, layer, &mut change)?;
+                given_up.extend(objects.into_iter().map(|id| (ino, id)));
+            }
+        }
+        if !change.is_empty() {
             core.catalog.apply(&change)?;
-            given_up.extend(objects.into_iter().map(|id| (ino, id)));
         }
     }
     remove(core, given_up)

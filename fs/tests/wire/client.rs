@@ -30,9 +30,13 @@ pub type Answer = Result<Vec<u8>, i32>;
 impl Client {
     /// Connects, and says nothing yet.
     pub fn connect(dispatch: Arc<dyn Dispatch>, options: ServerOptions) -> Self {
+        Self::of(Server::new(dispatch, options))
+    }
+
+    /// Connects to a server, and says nothing: one that was restored has mounted already.
+    pub fn of(server: Arc<Server>) -> Self {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_read_timeout(Some(PATIENCE)).unwrap();
-        let server = Server::new(dispatch, options);
         let serving = std::thread::spawn({
             let server = server.clone();
             move || server.serve(theirs)

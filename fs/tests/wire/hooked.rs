@@ -31,6 +31,7 @@ macro_rules! hooked {
 
 hooked! {
     lookup(parent: Ino, name: &[u8]) -> Result<Option<Entry>, OpError>;
+    reference(inodes: &[(Ino, u64)]) -> Result<(), OpError>;
     forget(ino: Ino, count: u64) -> ();
     forget_all() -> ();
     known() -> Vec<Ino>;

@@ -129,6 +129,12 @@ impl Dispatch for Remote {
         Ok(entry(&mut Fields(&answer)))
     }
 
+    fn reference(&self, _inodes: &[(Ino, u64)]) -> Result<(), OpError> {
+        Err(OpError::Unsupported {
+            what: "no message asks for that",
+        })
+    }
+
     fn forget(&self, ino: Ino, count: u64) {
         self.0.forget(ino.0, count);
     }

@@ -21,5 +21,7 @@ mod stream;
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use server::fuzzing;
-pub use server::{Caching, Server, ServerOptions};
+pub use server::{
+    COUNT_MAX, Caching, Captured, RestoreStateError, Server, ServerOptions, ServerState, StateError,
+};
 pub use stream::StreamError;

@@ -1,6 +1,7 @@
 //! What a guest's kernel has cached, which nobody here can reach.
 
 use std::io;
+use std::sync::atomic::Ordering;
 
 use super::{Caching, Server};
 use crate::dispatch::{Kept, KernelCache};
@@ -19,6 +20,7 @@ impl KernelCache for Server {
     fn paused(&self, act: &mut dyn FnMut()) {
         let _paused = self.serving.write();
         act();
+        self.taken_back.store(true, Ordering::Release);
     }
 
     /// Waits until the guest's kernel believes nothing any more of what it was told.

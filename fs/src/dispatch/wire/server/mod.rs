@@ -8,6 +8,7 @@
 //! * Only what it has open is closed, read, written; a file is written only if it is open for writing.
 //! * When the connection ends, exactly what the guest still holds is returned. Not by
 //!   [`Dispatch::forget_all`]: a mount on the host and other guests may hold references of the same view.
+//! * That can be saved, and another server begin with it.
 //!
 //! Who asks is believed: the guest is the machine that its users log in to, and its kernel checks
 //! permissions. Whoever takes it over acts as any user *inside the workspaces that it has*, and has no others.
@@ -21,14 +22,18 @@ mod listing;
 mod names;
 mod negotiate;
 mod options;
+mod saved;
+mod state;
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use parking_lot::{RwLock, RwLockReadGuard};
 
 use self::negotiate::negotiate;
 pub use self::options::{Caching, ServerOptions};
+pub use self::state::{COUNT_MAX, Captured, RestoreStateError, ServerState, StateError};
 use super::codec::{Dialect, Header, Opcode, Operation, Reply, Request};
 use super::stream::{self, StreamError};
 use crate::dispatch::attempt::attempt;
@@ -56,6 +61,8 @@ pub struct Server {
     /// Held for reading while a request is served, until its answer is sent, and while what the guest held
     /// is returned.
     serving: RwLock<()>,
+    /// A rollback took place: the guest may hold what does not exist any more.
+    taken_back: AtomicBool,
 }
 
 /// When a message may be served.
@@ -82,6 +89,7 @@ impl Server {
             opens: Opens::new(options.opens_max),
             agreed: RwLock::default(),
             serving: RwLock::default(),
+            taken_back: AtomicBool::new(false),
         })
     }
 
@@ -301,6 +309,13 @@ impl Server {
             Ok(())
         });
         done.unwrap_or_default();
+    }
+}
+
+/// What was restored and never served is returned as well.
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.let_go();
     }
 }
 

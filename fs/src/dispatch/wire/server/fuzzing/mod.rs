@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use self::guest::Guest;
 pub use self::seeds::seeds;
-use super::{Caching, Server, ServerOptions};
+use super::{Caching, Server, ServerOptions, ServerState};
 use crate::attr::FileKind;
 use crate::dispatch::wire::StreamError;
 use crate::dispatch::{Caller, Dispatch, NewNode, Write as WriteIn};
@@ -100,7 +100,8 @@ impl Fuse {
     ///
     /// # Panics
     /// If an answer is not one to its request, is longer than asked for, or says that the store failed; if
-    /// the guest's references and open files are not all returned at the end; if a panic was caught; if
+    /// the guest's references and open files are not all returned at the end; if no other connection can go on
+    /// where it was; if a panic was caught; if
     /// the store or another workspace was damaged.
     pub fn run(&mut self, data: &[u8]) {
         let Some((first, messages)) = data.split_first() else {
@@ -125,6 +126,7 @@ impl Fuse {
                 guest.init();
             }
             guest.run(messages);
+            saved(&view, &server, options(*first));
             server.let_go();
             assert!(server.nodes.drain().is_empty());
             assert!(server.opens.drain().is_empty());
@@ -165,6 +167,17 @@ fn options(bits: u8) -> ServerOptions {
         nodes_max: if small { 3 } else { 64 },
         opens_max: if small { 2 } else { 64 },
     }
+}
+
+/// Another connection can go on where this one is, and leaves nothing behind at its end.
+fn saved(view: &Arc<View>, server: &Server, options: ServerOptions) {
+    let (known, state) = (view.known(), server.save());
+    let read = ServerState::from_bytes(&state.to_bytes());
+    assert_eq!(read.as_ref(), Ok(&state), "what was saved can be read");
+    let other = Server::restore(view.clone(), options, &state).expect("a server");
+    assert_eq!(other.save(), state, "it holds the same");
+    drop(other);
+    assert_eq!(view.known(), known, "nothing is left, and nothing is gone");
 }
 
 /// Bytes on a socket, which a server reads to their end.
