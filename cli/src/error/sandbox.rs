@@ -68,7 +68,8 @@ impl From<VmError> for ApiError {
             VmError::Workspace(inner) => inner,
             VmError::Cgroup(inner) => inner.into(),
             VmError::Start(inner) => inner.into(),
-            VmError::File { .. }
+            VmError::Image { .. }
+            | VmError::File { .. }
             | VmError::Spawn { .. }
             | VmError::Monitor { .. }
             | VmError::Ended { .. }

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use floe_fs::Attachment;
 use floe_fs::dispatch::Dispatch;
-use floe_fs::dispatch::wire::{Server, ServerOptions};
+use floe_fs::dispatch::wire::{Captured, Server, ServerOptions, ServerState};
 use tracing::{debug, warn};
 
 use super::slot::Slot;
@@ -21,12 +21,14 @@ pub(crate) struct Lent {
     slot: Arc<Slot>,
     socket: UnixStream,
     thread: Option<JoinHandle<()>>,
+    server: Arc<Server>,
     // Given up before the slot is.
     attachment: Option<Attachment>,
 }
 
 impl Mounts {
-    /// Serves a workspace to whoever is at the other end of a socket, and to nobody else meanwhile.
+    /// Serves a workspace to whoever is at the other end of a socket, and to nobody else meanwhile. `state`:
+    /// what the server of the same files knew that a guest goes on from.
     ///
     /// # Errors
     /// [`ErrorKind::Conflict`] when it is mounted, or in another machine.
@@ -35,6 +37,7 @@ impl Mounts {
         subject: &Subject,
         socket: UnixStream,
         options: ServerOptions,
+        state: Option<&ServerState>,
     ) -> Result<Lent, ApiError> {
         let failed = |error: std::io::Error| {
             ApiError::new(ErrorKind::Failed, "cannot serve a virtual machine").caused_by(&error)
@@ -46,14 +49,25 @@ impl Mounts {
             self.prune(&slot);
         }
         let view = view?;
+        let dispatch = Arc::clone(&view) as Arc<dyn Dispatch>;
+        let server = match state {
+            None => Ok(Server::new(dispatch, options)),
+            Some(state) => Server::restore(dispatch, options, state),
+        };
+        let server = server.map_err(|error| {
+            slot.take_back(self);
+            self.prune(&slot);
+            ApiError::new(ErrorKind::Failed, "a virtual machine cannot go on with its files")
+                .caused_by(&error)
+        })?;
         let mut lent = Lent {
             mounts: Arc::clone(self),
             slot,
             socket: ours,
             thread: None,
+            server: Arc::clone(&server),
             attachment: None,
         };
-        let server = Server::new(Arc::clone(&view) as Arc<dyn Dispatch>, options);
         lent.attachment = Some(view.attach(server.kernel_cache()));
         let label = subject.label().to_owned();
         let thread = std::thread::Builder::new().name("floe-vm-fs".to_owned());
@@ -68,6 +82,13 @@ impl Mounts {
         };
         lent.thread = Some(thread.spawn(serve).map_err(failed)?);
         Ok(lent)
+    }
+}
+
+impl Lent {
+    /// What the server knows of the guest, which stands still.
+    pub(crate) fn capture(&self) -> Captured {
+        self.server.capture()
     }
 }
 

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use floe_fs::id::SnapshotId;
 use thiserror::Error;
 
 use crate::agent::AgentError;
@@ -30,6 +31,14 @@ pub(crate) enum VmError {
         source: Box<dyn std::error::Error + Send + Sync>,
         /// What can be done.
         hint: &'static str,
+    },
+    /// The image of a snapshot cannot be used.
+    #[error("the memory of the snapshot '{snapshot}' cannot be used")]
+    Image {
+        /// Which.
+        snapshot: SnapshotId,
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The monitor could not be started.
     #[error("cannot start the monitor")]

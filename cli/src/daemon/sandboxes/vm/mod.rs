@@ -11,7 +11,9 @@ mod error;
 #[cfg(test)]
 mod frames;
 pub(in crate::daemon) mod kernel;
+mod memory;
 mod monitor;
+mod saved;
 
 use std::fs;
 use std::os::unix::net::UnixListener;
@@ -20,6 +22,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use floe_fs::id::SnapshotId;
+use parking_lot::Mutex;
 use floe_fs::dispatch::wire::{Caching, ServerOptions};
 use floe_guest::vm::{ROOT_TAG, WORKSPACE_TAG};
 use floe_vmm::monitor::{Confinement, ConsoleConfig, FsSpec, MonitorConfig, VsockSpec};
@@ -32,6 +36,8 @@ use crate::daemon::mounts::{Lent, Mounts, Subject};
 use crate::store_dir::make_private_dir;
 use crate::wire::sandbox::{Limits, VmSpec};
 pub(crate) use error::VmError;
+use memory::GoesOn;
+pub(super) use memory::{MemoryError, WithMemory};
 use monitor::Monitor;
 
 /// Memory of a machine whose maker says nothing, in MiB.
@@ -39,7 +45,7 @@ pub(super) const MEMORY_MIB: u32 = 512;
 /// vCPUs of one.
 pub(super) const VCPUS: u8 = 2;
 /// Memory that a monitor may use besides that of its machine.
-const MONITOR_MEMORY: u64 = 128 << 20;
+const MONITOR_MEMORY: u64 = 256 << 20;
 /// How long a machine has to switch itself off.
 const OFF_WAIT: Duration = Duration::from_secs(5);
 /// The address of every machine; each has a host of its own to talk to.
@@ -59,6 +65,8 @@ pub(super) struct VmStart<'a> {
     pub(super) spec: &'a VmSpec,
     /// Where the store is, with the kernel in it.
     pub(super) store: &'a Path,
+    /// Where images are, and the snapshot whose image it goes on from; none: it boots.
+    pub(super) image: Option<(&'a Path, &'a SnapshotId)>,
     pub(super) limits: &'a Limits,
     /// Whose the monitor's ids are.
     pub(super) slot: &'a Slot,
@@ -77,9 +85,13 @@ pub(super) struct Vm {
     monitor: Monitor,
     pub(super) cgroup: Cgroup,
     pub(super) agent: Agent,
-    // Given back when the monitor has ended.
-    lent: Vec<Lent>,
+    // Given back when the monitor has ended. By the tag of the file system.
+    lent: Vec<(String, Lent)>,
     dir: PathBuf,
+    memory_mib: u32,
+    vcpus: u8,
+    /// The snapshot whose image the next may be made over: the last, or the one that it goes on from.
+    base: Mutex<Option<SnapshotId>>,
 }
 
 impl Vm {
@@ -100,13 +112,22 @@ impl Vm {
             }
         };
         let mut lent = Vec::new();
-        match started(host, start, &dir, &cgroup, &mut lent) {
-            Ok((monitor, agent)) => Ok(Self {
+        let goes_on = start.image.map(|(images, id)| GoesOn::of(images, id));
+        let started = goes_on.transpose().and_then(|goes_on| {
+            let size = Size::of(start, goes_on.as_ref());
+            let made = started(host, start, goes_on.as_ref(), size, &dir, &cgroup, &mut lent)?;
+            Ok((made, goes_on, size))
+        });
+        match started {
+            Ok(((monitor, agent), goes_on, size)) => Ok(Self {
                 monitor,
                 cgroup,
                 agent,
                 lent,
                 dir,
+                memory_mib: size.memory_mib,
+                vcpus: size.vcpus,
+                base: Mutex::new(goes_on.map(|goes_on| goes_on.id)),
             }),
             Err(error) => {
                 end_groups(&cgroup);
@@ -152,6 +173,7 @@ impl Vm {
             agent,
             lent,
             dir,
+            ..
         } = self;
         // The agent takes the end of its connection for that, if the machine is not held.
         agent.close();
@@ -166,17 +188,48 @@ impl Vm {
     }
 }
 
+/// How large a machine is.
+#[derive(Clone, Copy)]
+struct Size {
+    memory_mib: u32,
+    vcpus: u8,
+}
+
+impl Size {
+    /// As asked for, or as it was.
+    fn of(start: &VmStart<'_>, goes_on: Option<&GoesOn>) -> Self {
+        match goes_on {
+            Some(was) => Self {
+                memory_mib: was.memory_mib,
+                vcpus: was.vcpus,
+            },
+            None => Self {
+                memory_mib: start.spec.memory_mib.unwrap_or(MEMORY_MIB),
+                vcpus: start.spec.vcpus.unwrap_or(VCPUS),
+            },
+        }
+    }
+}
+
 fn started(
     host: &Host,
     start: &VmStart<'_>,
+    goes_on: Option<&GoesOn>,
+    size: Size,
     dir: &Path,
     cgroup: &Cgroup,
-    lent: &mut Vec<Lent>,
+    lent: &mut Vec<(String, Lent)>,
 ) -> Result<(Monitor, Agent), VmError> {
     let base = start.slot.base();
-    let memory_mib = start.spec.memory_mib.unwrap_or(MEMORY_MIB);
-    let boots = kernel::prepare(start.store, start.spec, dir)?;
-    let cmdline = kernel::command_line(start.id, start.workspace.is_some());
+    let memory_mib = size.memory_mib;
+    let boots = match goes_on {
+        Some(_) => None,
+        None => Some(kernel::prepare(start.store, start.spec, dir)?),
+    };
+    let cmdline = match goes_on {
+        Some(_) => String::new(),
+        None => kernel::command_line(start.id, start.workspace.is_some()),
+    };
     let mut file_systems = vec![(ROOT_TAG, start.root)];
     file_systems.extend(start.workspace.map(|subject| (WORKSPACE_TAG, subject)));
     let listening: Vec<(FsSpec, UnixListener, &Subject)> = file_systems
@@ -190,10 +243,10 @@ fn started(
         .collect::<Result<_, VmError>>()?;
     let config = MonitorConfig {
         memory_mib,
-        vcpus: start.spec.vcpus.unwrap_or(VCPUS),
-        kernel: Some(boots.kernel),
-        image: None,
-        initramfs: Some(boots.initramfs),
+        vcpus: size.vcpus,
+        kernel: boots.as_ref().map(|boots| boots.kernel.clone()),
+        image: goes_on.map(|goes_on| goes_on.dir.clone()),
+        initramfs: boots.map(|boots| boots.initramfs),
         cmdline,
         console: ConsoleConfig {
             log: Some(start.console.to_owned()),
@@ -216,12 +269,12 @@ fn started(
     monitor.configure(&config)?;
     for (spec, listener, subject) in listening {
         let socket = monitor.connection(&listener)?;
-        lent.push(
-            start
-                .mounts
-                .lend(subject, socket, options(memory_mib))
-                .map_err(VmError::Workspace)?,
-        );
+        let state = goes_on.and_then(|goes_on| goes_on.server(&spec.tag));
+        let one = start
+            .mounts
+            .lend(subject, socket, options(memory_mib), state)
+            .map_err(VmError::Workspace)?;
+        lent.push((spec.tag, one));
         // Nobody else is to come.
         fs::remove_file(&spec.server).map_err(VmError::file(&spec.server))?;
     }

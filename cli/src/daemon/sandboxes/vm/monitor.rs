@@ -2,8 +2,11 @@
 //!
 //! Nothing the monitor says is trusted further than to be shown: a guest may have taken it over.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::fd::OwnedFd;
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Child, Stdio};
@@ -13,11 +16,14 @@ use std::time::{Duration, Instant};
 
 use floe_guest::vm::GAVE_UP;
 use floe_vmm::monitor::{Command, Event, How, LINE_MAX, MonitorConfig};
+use floe_vmm::snapshot::Stats;
 use parking_lot::{Condvar, Mutex};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use tracing::{debug, warn};
 
 use super::VmError;
 use crate::daemon::sandboxes::process::{Cgroup, Host, entering, open_log, wait_ended};
+use crate::error::{ApiError, ErrorKind};
 use crate::output::printable;
 
 /// How long the monitor may take for anything that it is told.
@@ -28,6 +34,12 @@ const SAY_WAIT: Duration = Duration::from_secs(2);
 const END_WAIT: Duration = Duration::from_secs(2);
 /// How long to rest before looking again.
 const REST: Duration = Duration::from_millis(1);
+/// How long a snapshot may take between two things that the monitor says: for copying all of a large memory.
+const SNAPSHOT_WAIT: Duration = Duration::from_secs(600);
+/// Most that a monitor says of one snapshot.
+const SNAPSHOT_EVENTS: usize = 4;
+/// Causes of a failure that are told.
+const CAUSES_TOLD: usize = 8;
 /// Lines of the console that are told.
 const LINES_TOLD: usize = 5;
 
@@ -70,6 +82,8 @@ struct Said {
     running: bool,
     failed: Option<(String, Option<String>)>,
     ended: Option<Ended>,
+    /// About the snapshot that is being taken.
+    snapshot: VecDeque<Event>,
     closed: bool,
 }
 
@@ -178,6 +192,48 @@ impl Monitor {
             self.resume()?;
         }
         held.map(drop)
+    }
+
+    /// Has a snapshot taken into files: `held` is called while the machine stands still.
+    ///
+    /// # Errors
+    /// What `held` says, or why the monitor took none. The machine runs on.
+    pub(super) fn snapshot(
+        &self,
+        id: &str,
+        over: Option<&str>,
+        files: [&File; 2],
+        held: &mut dyn FnMut() -> Result<(), ApiError>,
+    ) -> Result<Stats, ApiError> {
+        let command = Command::Snapshot {
+            id: id.to_owned(),
+            over: over.map(str::to_owned),
+        };
+        self.shared.said.lock().snapshot.clear();
+        say_with(&self.socket.lock(), &command, &files)?;
+        let mut failed = None;
+        loop {
+            let next = self.wait(SNAPSHOT_WAIT, |said| said.snapshot.pop_front());
+            let event = next.inspect_err(|_| {
+                // It may be held by now: what it then asks is not answered, and it goes on.
+                if let Err(error) = self.say(&Command::Cancel) {
+                    debug!(%error, "a monitor is gone");
+                }
+            })?;
+            match event {
+                Event::Held { id: of } if of == id => {
+                    failed = held().err();
+                    let ok = failed.is_none();
+                    self.say(&Command::Frozen { ok })?;
+                }
+                Event::Taken { id: of, stats } if of == id => return Ok(stats),
+                Event::NotTaken { id: of, causes } if of == id => {
+                    return Err(failed.unwrap_or_else(|| not_taken(&causes)));
+                }
+                // Of one that was given up.
+                _ => {}
+            }
+        }
     }
 
     /// Lets it run on.
@@ -292,6 +348,16 @@ impl Drop for Monitor {
     }
 }
 
+fn not_taken(causes: &[String]) -> ApiError {
+    let mut causes = causes.iter().map(|cause| printable(cause));
+    let what = causes.next().unwrap_or_else(|| "no reason was given".to_owned());
+    let what = format!("no snapshot of the virtual machine was taken: {what}");
+    ApiError {
+        causes: causes.take(CAUSES_TOLD).collect(),
+        ..ApiError::new(ErrorKind::Failed, what)
+    }
+}
+
 fn silent(wait: Duration) -> VmError {
     VmError::Silent {
         seconds: wait.as_secs(),
@@ -321,6 +387,27 @@ fn say(mut socket: &UnixStream, message: &impl serde::Serialize) -> Result<(), V
     let mut line = serde_json::to_vec(message).map_err(|error| failed(error.into()))?;
     line.push(b'\n');
     socket.write_all(&line).map_err(failed)
+}
+
+/// The same with descriptors.
+fn say_with(
+    mut socket: &UnixStream,
+    message: &impl serde::Serialize,
+    files: &[&File],
+) -> Result<(), VmError> {
+    let failed = |source| VmError::Monitor { source };
+    let mut line = serde_json::to_vec(message).map_err(|error| failed(error.into()))?;
+    line.push(b'\n');
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let files: Vec<BorrowedFd<'_>> = files.iter().map(|file| file.as_fd()).collect();
+    if !ancillary.push(SendAncillaryMessage::ScmRights(&files)) {
+        return Err(failed(io::ErrorKind::InvalidInput.into()));
+    }
+    let parts = [IoSlice::new(&line)];
+    let sent = sendmsg(socket, &parts, &mut ancillary, SendFlags::NOSIGNAL);
+    let sent = sent.map_err(|error| failed(error.into()))?;
+    socket.write_all(&line[sent..]).map_err(failed)
 }
 
 /// Keeps what a monitor says, until it says nothing any more.
@@ -362,6 +449,11 @@ fn listen(socket: UnixStream, shared: &Shared) {
                     panic,
                     lines,
                 });
+            }
+            Ok(event @ (Event::Held { .. } | Event::Taken { .. } | Event::NotTaken { .. })) => {
+                // Nobody listens to more than there can be of one.
+                said.snapshot.truncate(SNAPSHOT_EVENTS - 1);
+                said.snapshot.push_back(event);
             }
             // One command is under way at a time.
             Ok(answer) => said.answer = Some(answer),
