@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use floe_fs::dispatch::fuser::{FoundMount, IdShift, Mount};
-use floe_fs::dispatch::{Dispatch, Onlooker};
+use floe_fs::dispatch::{Dispatch, KernelCache, Onlooker, OnlookerCache};
 use floe_fs::{Attachment, View};
 
 use super::Subject;
@@ -85,6 +85,16 @@ impl Sessions {
         };
         drop(self.working.take_if(over));
         drop(self.looking.take_if(over));
+    }
+}
+
+/// What a view asks around a snapshot or a rollback, of a mount of a subject.
+pub(super) fn attached(mount: &Mount, subject: &Subject) -> Arc<dyn KernelCache> {
+    let cache = mount.kernel_cache();
+    if subject.is_onlooker() {
+        OnlookerCache::new(cache)
+    } else {
+        cache
     }
 }
 

@@ -11,7 +11,7 @@ use floe_fs::{MountRecord, MountTarget, View};
 use parking_lot::Mutex;
 use tracing::{info, warn};
 
-use super::session::{Session, Sessions, served};
+use super::session::{Session, Sessions, attached, served};
 use super::watch::Event;
 use super::{Mounts, Subject};
 use crate::error::{ApiError, ErrorKind, shell_word};
@@ -424,7 +424,7 @@ impl State {
         let mount = Mount::new(served(&view, subject), dir, &options, &mut |device| {
             guarded = Some(mounts.guard.serves(device));
         })?;
-        let attachment = view.attach(mount.kernel_cache());
+        let attachment = view.attach(attached(&mount, subject));
         let number = mounts.next_session.fetch_add(1, Ordering::Relaxed);
         let (events, target) = (mounts.events.clone(), subject.target());
         mount.on_end(Box::new(move || {
