@@ -84,6 +84,11 @@ impl Agent {
         Arc::ptr_eq(&self.connection, &other.connection)
     }
 
+    /// Whether the connection has ended.
+    pub fn is_closed(&self) -> bool {
+        self.connection.has_ended()
+    }
+
     /// Waits until the connection has ended, and says why.
     pub async fn closed(&self) -> AgentError {
         self.connection.ended().await

@@ -198,8 +198,9 @@ impl Sandboxes {
         let number = {
             let inner = entry.inner.lock();
             let running = inner.running.as_ref();
+            // Not of one that is only silent, or has nothing more to say on one channel.
             running
-                .filter(|running| running.engine.agent().is(agent))
+                .filter(|running| running.engine.agent().is(agent) && agent.is_closed())
                 .map(|running| running.number)
         };
         // Whoever is first does it.
