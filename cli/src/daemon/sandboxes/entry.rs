@@ -18,6 +18,8 @@ use crate::error::ApiError;
 /// See the module.
 pub(super) struct Entry {
     pub(super) id: String,
+    /// Whether it is a virtual machine.
+    pub(super) is_vm: bool,
     pub(super) inner: Mutex<Inner>,
     /// What its files and processes are guarded with, if they are.
     pub(super) token: Option<Token>,
@@ -55,6 +57,7 @@ impl Entry {
         let spec = Spec::of(&record).ok();
         Arc::new(Self {
             id: record.id.clone(),
+            is_vm: spec.as_ref().is_some_and(|spec| spec.vm.is_some()),
             // A row that cannot be read lets nobody in.
             token: spec.and_then(|spec| spec.token).map(|text| Token {
                 digest: Sha256::digest(&text).into(),

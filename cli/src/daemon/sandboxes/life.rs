@@ -61,6 +61,8 @@ impl Sandboxes {
     ) -> Result<(), Unpaused> {
         inner.set(&self.store, SandboxState::Pausing, None)?;
         let running = inner.running.as_ref().ok_or_else(|| lost(&entry.id))?;
+        // It may be forked while it stands still, and could not do it then.
+        self.write_back(&entry.id, &running.engine);
         if let Err(error) = running.engine.freeze(FREEZE_WAIT) {
             inner.set(&self.store, SandboxState::Running, None)?;
             return Err(Unpaused::Restless(error));
