@@ -433,3 +433,104 @@ fn without_a_directory_a_workspace_is_looked_at_in_a_place_of_its_own() {
     assert_eq!(unmounted["unmounted"].as_array().unwrap().len(), 2);
     assert!(!Path::new(&seen).exists());
 }
+
+/// Mounts a workspace to look at, on a directory of the test's.
+fn looked_at(store: &TestStore, name: &str) -> PathBuf {
+    let seen = store.base().join("mnt/seen");
+    let arguments = ["mount", "--read-only", name].map(OsStr::new);
+    store.ok(arguments.into_iter().chain([seen.as_os_str()]));
+    seen
+}
+
+#[test]
+fn a_change_that_puts_the_time_back_is_seen_by_who_looks_on() {
+    // Once the kernel kept pages and listings as long as time and size were the same.
+    let store = with_workspace("w");
+    let live = store.mount("w");
+    let file = live.join("file");
+    fs::create_dir(live.join("dir")).unwrap();
+    fs::write(&file, "old").unwrap();
+    let seen = looked_at(&store, "w");
+    let names = || fs::read_dir(seen.join("dir")).unwrap().count();
+    for round in 0..10 {
+        let text = format!("{round}xx");
+        let times = |path: &Path| {
+            let told = fs::metadata(path).unwrap();
+            let times = fs::FileTimes::new();
+            let times = times.set_modified(told.modified().unwrap());
+            times.set_accessed(told.accessed().unwrap())
+        };
+        // Read, so that there is something to be kept.
+        assert_eq!(fs::read(seen.join("file")).unwrap().len(), 3);
+        assert_eq!(names(), round);
+        let (of_file, of_dir) = (times(&file), times(&live.join("dir")));
+        fs::write(&file, &text).unwrap();
+        fs::write(live.join("dir").join(&text), "").unwrap();
+        let put_back = |path: &Path, times| fs::File::open(path).unwrap().set_times(times);
+        put_back(&file, of_file).unwrap();
+        put_back(&live.join("dir"), of_dir).unwrap();
+        assert_eq!(fs::read_to_string(seen.join("file")).unwrap(), text);
+        assert_eq!(names(), round + 1);
+    }
+}
+
+#[test]
+fn who_looks_on_and_was_detached_while_in_use_holds_nobody_up() {
+    // Once every mount and unmount of the workspace waited two seconds for it.
+    let store = with_workspace("w");
+    let live = store.mount("w");
+    fs::write(live.join("file"), "kept").unwrap();
+    let seen = looked_at(&store, "w");
+    let held = fs::File::open(seen.join("file")).unwrap();
+    store.ok(["umount".as_ref(), "--lazy".as_ref(), seen.as_os_str()]);
+    let begun = std::time::Instant::now();
+    for _ in 0..4 {
+        store.ok(["umount", "w"]);
+        store.ok(on("mount", "w", &live));
+    }
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(8), "{took:?}");
+    // What it holds is there, and goes with it: removed files keep no space for it.
+    fs::remove_file(live.join("file")).unwrap();
+    assert_eq!(held.metadata().unwrap().len(), 4);
+    drop(held);
+    looked_at(&store, "w");
+    store.check();
+}
+
+#[test]
+fn a_snapshot_of_very_many_open_files_takes_few_descriptors() {
+    // Once every file that could be mapped was opened at once, and once more for who looked on: a sandbox
+    // could leave the daemon without descriptors.
+    const FILES: u64 = 8000;
+    /// Those that are kept, those of one round, and what the daemon has anyway.
+    const MOST: usize = 1024 + 1024 + 500;
+    let nofile = rustix::process::Resource::Nofile;
+    let mut limit = rustix::process::getrlimit(nofile);
+    limit.current = limit.maximum;
+    rustix::process::setrlimit(nofile, limit).unwrap();
+    assert!(limit.current.is_none_or(|most| most > FILES + 100));
+    let store = with_workspace("w");
+    let live = store.mount("w");
+    let seen = looked_at(&store, "w");
+    let open = |at: u64| {
+        let mut options = fs::File::options();
+        let options = options.read(true).write(true).create(true);
+        options.open(live.join(at.to_string())).unwrap()
+    };
+    let files: Vec<_> = (0..FILES).map(open).collect();
+    let descriptors = format!("/proc/{}/fd", store.daemon().unwrap().pid());
+    let count = || fs::read_dir(&descriptors).unwrap().count();
+    let most = std::thread::scope(|scope| {
+        let taken = scope.spawn(|| store.snapshot("w"));
+        let mut most = 0;
+        while !taken.is_finished() {
+            most = most.max(count());
+        }
+        taken.join().unwrap();
+        most
+    });
+    assert!(most <= MOST, "{most} descriptors at once");
+    assert!(seen.join("0").exists());
+    drop(files);
+}

@@ -394,3 +394,39 @@ fn a_sandbox_runs_without_a_server() {
     store.ok(["sandbox", "kill", id.as_str()]);
     assert!(store.floe_mounts().is_empty());
 }
+
+#[test]
+fn who_looks_at_a_sandbox_stays_when_it_is_started_again() {
+    // Once the end of its processes unmounted every mount of its workspace, and forgot them.
+    let server = Server::start();
+    let store = server.store();
+    let id = id_of(&server, &store.json(["sandbox", "create"]));
+    let write = |text: &str| {
+        let line = format!("echo {text} >/home/user/said");
+        let output = store.run(["sandbox", "exec", &id, "--", "sh", "-c", &line]);
+        output.expect_code(0);
+    };
+    write("first");
+    let seen = store.base().join("seen");
+    let at = seen.to_str().expect("a path").to_owned();
+    store.ok(["mount", "--read-only", &id, &at]);
+    let said = || fs::read_to_string(seen.join("home/user/said")).unwrap_or_default();
+    assert_eq!(said(), "first\n");
+    let snapshot = store.json(["sandbox", "snapshot", id.as_str()])["id"].clone();
+    write("second");
+    assert_eq!(said(), "second\n");
+    let snapshot = snapshot.as_str().expect("an id");
+    store.ok(["sandbox", "rollback", id.as_str(), snapshot]);
+    assert_eq!(said(), "first\n");
+    write("third");
+    assert_eq!(said(), "third\n");
+    let is_mounted = || {
+        let status = store.json(["daemon", "status"]);
+        let mounts = status["mounts"].as_array().expect("a list").clone();
+        mounts.iter().any(|mount| mount["dir"] == json!(at))
+    };
+    assert!(is_mounted());
+    // It goes with what it shows.
+    store.ok(["sandbox", "kill", id.as_str()]);
+    assert!(!is_mounted() && !seen.join("home").exists());
+}

@@ -1,12 +1,17 @@
 //! Limits of a sandbox: whatever is done inside it, others go on, and so does the daemon.
 
+use std::ffi::CString;
 use std::fs;
 use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use floe_harness::{Output, Server};
+use floe_harness::command::run;
+use floe_harness::{Output, Server, long_run};
 use serde_json::json;
 
 /// A time that no test here needs; more is a hang.
@@ -106,4 +111,100 @@ true"#;
     // du(1) rounds up.
     assert!(used <= 65, "{used} MB in a share of 64");
     assert!(output.errors().contains("No space left") || output.errors().contains("quota"));
+}
+
+/// A FUSE file system whose server never says a word: whoever asks it for anything waits, and is neither
+/// stopped nor comes to rest meanwhile. Unmounted and ended when dropped.
+struct Silent {
+    dir: PathBuf,
+    waiting: Child,
+    device: Option<fs::File>,
+}
+
+impl Silent {
+    fn new(dir: PathBuf) -> Self {
+        fs::create_dir_all(&dir).expect("a directory");
+        let mut device = fs::File::options();
+        let device = device.read(true).write(true).open("/dev/fuse");
+        let device = device.expect("/dev/fuse");
+        let options = format!(
+            "fd={},rootmode=40000,user_id=0,group_id=0",
+            device.as_raw_fd()
+        );
+        let options = CString::new(options).expect("no NUL");
+        let flags = rustix::mount::MountFlags::empty();
+        rustix::mount::mount("none", &dir, "fuse", flags, &*options).expect("a mount");
+        let mut stat = Command::new("stat");
+        stat.arg(dir.join("nothing")).stdout(Stdio::null());
+        let waiting = stat.spawn().expect("a process");
+        Self {
+            dir,
+            waiting,
+            device: Some(device),
+        }
+    }
+
+    /// Makes who waits a process of a sandbox.
+    fn join(&self, sandbox: &str) {
+        let found = run(
+            Command::new("find").args(["/sys/fs/cgroup", "-type", "d", "-name", sandbox]),
+            Duration::from_secs(30),
+        );
+        let groups = found.text();
+        assert!(!groups.is_empty(), "the sandbox has no control group");
+        for group in groups.lines() {
+            let procs = Path::new(group).join("cgroup.procs");
+            fs::write(procs, self.waiting.id().to_string()).expect("a group of the sandbox");
+        }
+    }
+}
+
+impl Drop for Silent {
+    fn drop(&mut self) {
+        // It may have been ended with the sandbox.
+        self.waiting.kill().unwrap_or_default();
+        self.device = None;
+        self.waiting.wait().map(drop).unwrap_or_default();
+        rustix::mount::unmount(&self.dir, rustix::mount::UnmountFlags::DETACH).unwrap_or_default();
+    }
+}
+
+#[test]
+fn one_that_cannot_be_paused_holds_nobody_up_and_does_not_run_for_ever() {
+    // Once one thread did it for all, one after the other, and tried this one again for ever.
+    let server = Server::start();
+    let store = server.store();
+    let create = |arguments: &[&str]| {
+        let made = store.json(["sandbox", "create"].iter().chain(arguments));
+        let id = made["id"].as_str().expect("an id").to_owned();
+        server.note(&id);
+        id
+    };
+    // The template is made with the first one, which takes its time.
+    create(&[]);
+    let silent = Silent::new(store.base().join("silent"));
+    let begun = Instant::now();
+    let restless = create(&["--timeout", "4s", "--on-timeout", "pause"]);
+    silent.join(&restless);
+    let others = [create(&["--timeout", "5s"]), create(&["--timeout", "5s"])];
+    assert!(begun.elapsed() < Duration::from_secs(4), "a slow machine");
+    let listed = || store.ok(["sandbox", "list", "-q"]);
+    while others.iter().any(|id| listed().contains(id)) {
+        // The first try to pause it takes ten seconds.
+        assert!(begun.elapsed() < Duration::from_secs(13), "held up");
+        thread::sleep(Duration::from_millis(50));
+    }
+    let shown = || store.json(["sandbox", "show", restless.as_str()]);
+    if long_run() {
+        while shown()["state"] != "failed" {
+            assert!(begun.elapsed() < Duration::from_secs(120), "{}", shown());
+            thread::sleep(Duration::from_millis(500));
+        }
+        let reason = shown()["reason"].to_string();
+        assert!(reason.contains("could not be paused"), "{reason}");
+        drop(silent);
+        // Its files are there.
+        store.ok(["sandbox", "resume", restless.as_str()]);
+    }
+    store.ok(["sandbox", "kill", restless.as_str()]);
 }

@@ -361,6 +361,11 @@ impl Connection {
         }
     }
 
+    /// Whether it has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.borrow().is_some()
+    }
+
     /// Why it has ended.
     pub(super) fn why(&self) -> AgentError {
         self.ended.borrow().clone().unwrap_or_else(no_reason)

@@ -50,6 +50,9 @@ const CONTROL: Duration = Duration::from_secs(60);
 /// How long the agent may take for a step of what does.
 const FILES: Duration = Duration::from_secs(300);
 
+/// How long it may take for writing everything back: a snapshot waits for it.
+const SYNC: Duration = Duration::from_secs(10);
+
 /// A connection to the agent of one sandbox. Clones share it. It ends when the last clone, and the
 /// last stream that came from one, is dropped; then the agent ends, and with it the sandbox.
 ///
@@ -82,6 +85,11 @@ impl Agent {
     /// Whether both are the same connection.
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.connection, &other.connection)
+    }
+
+    /// Whether the connection has ended.
+    pub fn is_closed(&self) -> bool {
+        self.connection.has_ended()
     }
 
     /// Waits until the connection has ended, and says why.
@@ -138,6 +146,16 @@ impl Agent {
     pub async fn add_entropy(&self, seed: Vec<u8>) -> Result<(), AgentError> {
         let seed = Seed(seed);
         self.done(&Request::AddEntropy { seed }, CONTROL).await
+    }
+
+    /// Has the kernel of a virtual machine write back what programs changed and only its memory has yet.
+    ///
+    /// # Errors
+    ///
+    /// [`AgentError::PermissionDenied`] in a sandbox of processes, [`AgentError::InvalidArgument`] from an
+    /// agent that is older than that.
+    pub async fn sync(&self) -> Result<(), AgentError> {
+        self.done(&Request::Sync, SYNC).await
     }
 
     async fn open(&self, window: u32, request: &Request) -> Result<Channel, AgentError> {

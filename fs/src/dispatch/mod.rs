@@ -28,7 +28,7 @@ pub mod wire;
 mod writers;
 
 pub use errno::Errno;
-pub use onlooker::Onlooker;
+pub use onlooker::{Onlooker, OnlookerCache};
 pub use op::OpError;
 pub(crate) use writers::Writers;
 
@@ -364,7 +364,8 @@ pub trait KernelCache: Send + Sync {
     /// and new ones wait.
     fn paused(&self, act: &mut dyn FnMut());
     /// Drops every cached name, attribute and page of the given inodes, and all cached names.
-    /// `settled` is told of each inode what the kernel does not have of it any more.
+    /// `settled` is told of each inode what the kernel does not have of it any more: what counts is the one
+    /// kernel that can change the file system, and others tell nothing ([`OnlookerCache`]).
     ///
     /// # Errors
     /// When the kernel refuses the notification.

@@ -2,25 +2,24 @@
 //! shares its view with whoever does.
 //!
 //! Invariants: no call here changes anything; what is returned at the end of the connection is what this
-//! connection holds, and nothing that others hold of the view.
+//! connection holds, and nothing that others hold of the view; what its kernel has, or has not any more, says
+//! nothing of what the kernel of whoever works there has.
 
 use std::sync::Arc;
 
 use super::held::Nodes;
 use super::{
-    Caller, DirEntry, Dispatch, Entry, Fallocate, NewNode, OpError, OpenMode, RenameFlags, SetAttr,
-    StatFs, Unsettled, Write, XattrMode,
+    Caller, DirEntry, Dispatch, Entry, Fallocate, Kept, KernelCache, NewNode, OpError, OpenMode,
+    RenameFlags, SetAttr, StatFs, Unsettled, Write, XattrMode,
 };
 use crate::attr::Attr;
-use crate::engine::{Looking, View};
+use crate::engine::{Holder, View};
 use crate::id::Ino;
 
 /// A view of which only what reads is passed on; the rest fails with `EROFS`.
 pub struct Onlooker {
     inner: Arc<View>,
     nodes: Nodes,
-    // Dropped after what `Drop` returns.
-    _looking: Looking,
 }
 
 impl std::fmt::Debug for Onlooker {
@@ -34,7 +33,6 @@ impl Onlooker {
     #[must_use]
     pub fn new(view: &Arc<View>) -> Self {
         Self {
-            _looking: view.look_on(),
             inner: Arc::clone(view),
             // The kernel of this machine holds what it has memory for.
             nodes: Nodes::new(usize::MAX),
@@ -50,7 +48,7 @@ impl Drop for Onlooker {
 
 impl Dispatch for Onlooker {
     fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Option<Entry>, OpError> {
-        let found = self.inner.lookup(parent, name)?;
+        let found = self.inner.do_lookup(Holder::Looking, parent, name)?;
         if let Some(entry) = &found {
             self.nodes.take(entry.ino);
         }
@@ -58,7 +56,7 @@ impl Dispatch for Onlooker {
     }
 
     fn reference(&self, inodes: &[(Ino, u64)]) -> Result<(), OpError> {
-        self.inner.reference(inodes)?;
+        self.inner.do_reference(Holder::Looking, inodes)?;
         for &(ino, count) in inodes {
             self.nodes.take_all(ino, count);
         }
@@ -68,13 +66,13 @@ impl Dispatch for Onlooker {
     fn forget(&self, ino: Ino, count: u64) {
         let held = self.nodes.give_back(ino, count);
         if held > 0 {
-            self.inner.forget(ino, held);
+            self.inner.do_forget(Holder::Looking, ino, held);
         }
     }
 
     fn forget_all(&self) {
         for (ino, count) in self.nodes.drain() {
-            self.inner.forget(ino, count);
+            self.inner.do_forget(Holder::Looking, ino, count);
         }
     }
 
@@ -186,7 +184,7 @@ impl Dispatch for Onlooker {
         plus: bool,
         sink: &mut dyn FnMut(DirEntry<'_>) -> bool,
     ) -> Result<(), OpError> {
-        self.inner.readdir(ino, cookie, plus, &mut |entry| {
+        let sink = &mut |entry: DirEntry<'_>| {
             let (ino, name) = (entry.ino, entry.name);
             let counts = plus && entry.attr.is_some() && name != b"." && name != b"..";
             let took = sink(entry);
@@ -194,7 +192,9 @@ impl Dispatch for Onlooker {
                 self.nodes.take(ino);
             }
             took
-        })
+        };
+        self.inner
+            .do_readdir(Holder::Looking, ino, cookie, plus, sink)
     }
 
     fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, OpError> {
@@ -218,8 +218,40 @@ impl Dispatch for Onlooker {
     }
 }
 
+/// What the kernel of an onlooker's mount has cached.
+///
+/// There can be no dirty pages in it. What it drops settles nothing: it is told of a rollback like the other
+/// one, perhaps before it, and pages and sizes that could reach a file are only in the other one.
+pub struct OnlookerCache(Arc<dyn KernelCache>);
+
+impl OnlookerCache {
+    /// For one mount.
+    #[must_use]
+    pub fn new(inner: Arc<dyn KernelCache>) -> Arc<Self> {
+        Arc::new(Self(inner))
+    }
+}
+
+impl KernelCache for OnlookerCache {
+    fn push_dirty(&self, _: &[Ino]) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn paused(&self, act: &mut dyn FnMut()) {
+        self.0.paused(act);
+    }
+
+    fn invalidate(&self, inodes: &[Ino], _: &dyn Fn(Ino, Kept)) -> std::io::Result<()> {
+        self.0.invalidate(inodes, &|_, _| ())
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::OnceLock;
+
+    use parking_lot::Mutex;
+
     use super::*;
     use crate::Store;
     use crate::attr::FileKind;
@@ -299,27 +331,122 @@ mod tests {
     }
 
     #[test]
-    fn what_it_holds_outlives_the_connection_that_works() {
-        let (_scratch, _store, view) = view();
+    fn what_it_holds_outlives_the_connection_that_works_and_nothing_else_does() {
+        let (_scratch, store, view) = view();
+        let root = Caller { uid: 0, gid: 0 };
+        let make = |name: &[u8]| view.make(root, Ino::ROOT, name, new_file()).unwrap().ino;
+        let (file, other) = (make(b"file"), make(b"other"));
+        let onlooker = Onlooker::new(&view);
+        onlooker.lookup(Ino::ROOT, b"file").unwrap();
+        view.unlink(Ino::ROOT, b"file").unwrap();
+        view.unlink(Ino::ROOT, b"other").unwrap();
+        view.forget_all();
+        // What is removed is removed by a thread of its own.
+        store.settle().unwrap();
+        assert_eq!(onlooker.getattr(file).unwrap().nlink, 0, "it is still held");
+        // Once it stayed as long as anybody looked on.
+        assert!(view.getattr(other).is_err(), "nobody holds it");
+        onlooker.forget(file, 1);
+        store.settle().unwrap();
+        assert!(view.getattr(file).is_err(), "nobody holds it any more");
+    }
+
+    #[test]
+    fn what_it_returns_is_not_taken_from_who_works_next() {
+        let (_scratch, store, view) = view();
         let root = Caller { uid: 0, gid: 0 };
         let file = view.make(root, Ino::ROOT, b"file", new_file()).unwrap().ino;
         let onlooker = Onlooker::new(&view);
         onlooker.lookup(Ino::ROOT, b"file").unwrap();
+        view.forget_all();
+        // The next one takes a reference on what the onlooker held all along.
+        view.lookup(Ino::ROOT, b"file").unwrap();
         view.unlink(Ino::ROOT, b"file").unwrap();
-        view.forget_all();
-        assert_eq!(onlooker.getattr(file).unwrap().nlink, 0, "it is still held");
-        // Somebody else comes, and what the onlooker returns then is not theirs.
-        let other = view
-            .make(root, Ino::ROOT, b"other", new_file())
-            .unwrap()
-            .ino;
-        onlooker.lookup(Ino::ROOT, b"other").unwrap();
         drop(onlooker);
-        assert!(view.known().contains(&other));
-        view.forget(other, 1);
-        assert!(!view.known().contains(&other));
-        // Nobody looks on any more: all is returned.
-        view.forget_all();
-        assert_eq!(view.known(), [Ino::ROOT]);
+        store.settle().unwrap();
+        assert_eq!(view.getattr(file).unwrap().nlink, 0, "the next one has it");
+        view.forget(file, 1);
+        store.settle().unwrap();
+        assert!(view.getattr(file).is_err());
+    }
+
+    /// The kernel of a mount, which has pages and sizes until it is told: what the engine would do with them
+    /// at that moment is noted.
+    #[derive(Default)]
+    struct Told {
+        view: OnceLock<Arc<View>>,
+        file: OnceLock<Ino>,
+        pushes: Mutex<usize>,
+        unsettled: Mutex<Vec<(bool, bool)>>,
+    }
+
+    impl Told {
+        fn note(&self) {
+            let Unsettled { pages, size } = self
+                .view
+                .get()
+                .unwrap()
+                .unsettled(*self.file.get().unwrap());
+            self.unsettled.lock().push((pages, size));
+        }
+    }
+
+    impl KernelCache for Told {
+        fn push_dirty(&self, _: &[Ino]) -> std::io::Result<()> {
+            *self.pushes.lock() += 1;
+            Ok(())
+        }
+
+        fn paused(&self, act: &mut dyn FnMut()) {
+            act();
+        }
+
+        fn invalidate(&self, inodes: &[Ino], settled: &dyn Fn(Ino, Kept)) -> std::io::Result<()> {
+            self.note();
+            for &ino in inodes {
+                settled(ino, Kept::Pages);
+                settled(ino, Kept::Size);
+            }
+            self.note();
+            Ok(())
+        }
+    }
+
+    /// A rollback beside an onlooker. Transports are told in no order that anybody chose: repeated until
+    /// either was first.
+    #[test]
+    fn what_its_kernel_drops_settles_nothing_of_the_kernel_that_works() {
+        let (mut first, mut last) = (false, false);
+        for round in 0..200 {
+            if first && last {
+                return;
+            }
+            let (_scratch, store, view) = view();
+            let root = Caller { uid: 0, gid: 0 };
+            let made = view.create(root, Ino::ROOT, b"f", new_file(), OpenMode::ReadWrite);
+            let (working, looking) = (Arc::new(Told::default()), Arc::new(Told::default()));
+            for told in [&working, &looking] {
+                told.view.get_or_init(|| view.clone());
+                told.file.get_or_init(|| made.as_ref().unwrap().ino);
+            }
+            let mut attached = Vec::new();
+            for _ in 0..round % 7 {
+                drop(view.attach(working.clone()));
+            }
+            attached.push(view.attach(working.clone()));
+            attached.push(view.attach(OnlookerCache::new(looking.clone())));
+            let options = crate::SnapshotOptions::default();
+            let snapshot = store.snapshot("w", &options).unwrap();
+            assert_eq!((*working.pushes.lock(), *looking.pushes.lock()), (1, 0));
+            store.rollback("w", snapshot.id.as_str()).unwrap();
+            // Once it was settled already if the onlooker came first.
+            assert_eq!(*working.unsettled.lock(), [(true, true), (false, false)]);
+            match looking.unsettled.lock()[..] {
+                [(true, true), (true, true)] => first = true,
+                [(false, false), (false, false)] => last = true,
+                ref other => panic!("the onlooker's kernel settled something: {other:?}"),
+            }
+        }
+        panic!("not in both orders: {first} {last}");
     }
 }

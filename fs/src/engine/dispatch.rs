@@ -1,6 +1,7 @@
 //! [`Dispatch`] for [`View`]: each operation is in the file of its feature.
 
 use super::View;
+use super::kernel::Holder;
 use super::node::Contents;
 use crate::attr::{Attr, FileKind};
 use crate::dispatch::{
@@ -11,15 +12,15 @@ use crate::id::Ino;
 
 impl Dispatch for View {
     fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Option<Entry>, OpError> {
-        self.do_lookup(parent, name)
+        self.do_lookup(Holder::Working, parent, name)
     }
 
     fn reference(&self, inodes: &[(Ino, u64)]) -> Result<(), OpError> {
-        self.do_reference(inodes)
+        self.do_reference(Holder::Working, inodes)
     }
 
     fn forget(&self, ino: Ino, count: u64) {
-        self.do_forget(ino, count);
+        self.do_forget(Holder::Working, ino, count);
     }
 
     fn forget_all(&self) {
@@ -175,7 +176,7 @@ impl Dispatch for View {
         plus: bool,
         sink: &mut dyn FnMut(DirEntry<'_>) -> bool,
     ) -> Result<(), OpError> {
-        self.do_readdir(ino, cookie, plus, sink)
+        self.do_readdir(Holder::Working, ino, cookie, plus, sink)
     }
 
     fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, OpError> {

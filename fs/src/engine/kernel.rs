@@ -15,13 +15,34 @@ fn shard(ino: Ino) -> usize {
     usize::try_from(ino.0 % SHARDS as u64).unwrap_or(0)
 }
 
+/// Who holds lookup references. Counted apart, because whoever works in a view does not say at its end what
+/// it holds, and what others hold must stay then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holder {
+    /// The one transport that works in the view, or several that return what they hold themselves.
+    Working,
+    /// Those that only look on.
+    Looking,
+}
+
 /// Lookup references of some inodes.
 #[derive(Default)]
 struct Lookups {
-    counts: HashMap<Ino, u64>,
-    /// Who holds some of them beside the transport that [`KernelRefs::clear`] is for. Here, and not once for
-    /// all, so that whoever is counted is before whatever they hold.
-    onlookers: usize,
+    working: HashMap<Ino, u64>,
+    looking: HashMap<Ino, u64>,
+}
+
+impl Lookups {
+    fn of(&mut self, holder: Holder) -> &mut HashMap<Ino, u64> {
+        match holder {
+            Holder::Working => &mut self.working,
+            Holder::Looking => &mut self.looking,
+        }
+    }
+
+    fn has(&self, ino: Ino) -> bool {
+        self.working.contains_key(&ino) || self.looking.contains_key(&ino)
+    }
 }
 
 /// References by inode number. They outlive a rollback, as the kernel's do.
@@ -48,20 +69,21 @@ fn give_back(counts: &mut HashMap<Ino, u64>, ino: Ino, count: u64) -> bool {
 }
 
 impl KernelRefs {
-    pub(super) fn looked_up(&self, ino: Ino) {
-        self.referenced(ino, 1);
+    pub(super) fn looked_up(&self, holder: Holder, ino: Ino) {
+        self.referenced(holder, ino, 1);
     }
 
     /// Counts references that were taken.
-    pub(super) fn referenced(&self, ino: Ino, count: u64) {
+    pub(super) fn referenced(&self, holder: Holder, ino: Ino, count: u64) {
         let mut lookups = self.lookups[shard(ino)].lock();
-        let held = lookups.counts.entry(ino).or_default();
+        let held = lookups.of(holder).entry(ino).or_default();
         *held = held.saturating_add(count);
     }
 
-    /// Returns references; true when none is left.
-    pub(super) fn forget(&self, ino: Ino, count: u64) -> bool {
-        give_back(&mut self.lookups[shard(ino)].lock().counts, ino, count)
+    /// Returns references; true when none is left, of anybody.
+    pub(super) fn forget(&self, holder: Holder, ino: Ino, count: u64) -> bool {
+        let mut lookups = self.lookups[shard(ino)].lock();
+        give_back(lookups.of(holder), ino, count) && !lookups.has(ino)
     }
 
     pub(super) fn opened(&self, ino: Ino, mode: OpenMode) {
@@ -77,7 +99,7 @@ impl KernelRefs {
     }
 
     pub(super) fn is_referenced(&self, ino: Ino) -> bool {
-        self.lookups[shard(ino)].lock().counts.contains_key(&ino)
+        self.lookups[shard(ino)].lock().has(ino)
     }
 
     /// Files that may be mapped for writing.
@@ -88,22 +110,19 @@ impl KernelRefs {
     pub(super) fn all(&self) -> Vec<Ino> {
         let mut found = self.writers.lock().all();
         for shard in &self.lookups {
-            found.extend(shard.lock().counts.keys());
+            let lookups = shard.lock();
+            found.extend(lookups.working.keys().chain(lookups.looking.keys()));
         }
         found.sort_unstable();
         found.dedup();
         found
     }
 
-    /// Drops everything and returns what was referenced and is not any more. As long as there are onlookers,
-    /// nobody can say which lookup references are theirs: then all stay, until the view is closed.
+    /// Drops everything of whoever works in the view, and returns what was referenced and is not any more.
     pub(super) fn clear(&self) -> Vec<Ino> {
         let mut found = std::mem::take(&mut *self.writers.lock()).all();
         for shard in &self.lookups {
-            let mut lookups = shard.lock();
-            if lookups.onlookers == 0 {
-                found.extend(lookups.counts.drain().map(|(ino, _)| ino));
-            }
+            found.extend(std::mem::take(&mut shard.lock().working).into_keys());
         }
         found.sort_unstable();
         found.dedup();
@@ -111,9 +130,11 @@ impl KernelRefs {
         found
     }
 
-    fn each_lookups(&self, act: impl Fn(&mut Lookups)) {
+    /// Drops everything, of everybody: the view is closed.
+    pub(super) fn clear_all(&self) {
+        *self.writers.lock() = Writers::default();
         for shard in &self.lookups {
-            act(&mut shard.lock());
+            *shard.lock() = Lookups::default();
         }
     }
 }
@@ -126,6 +147,7 @@ pub(super) struct Transports {
 }
 
 impl Transports {
+    /// Does something with every one, whatever fails with others; returns the first error.
     pub(super) fn each(
         &self,
         act: impl Fn(&dyn KernelCache) -> std::io::Result<()>,
@@ -133,7 +155,7 @@ impl Transports {
         // Called outside the lock: both wait for requests, and a transport may end meanwhile.
         self.all()
             .iter()
-            .try_for_each(|transport| act(&**transport))
+            .fold(Ok(()), |done, transport| done.and(act(&**transport)))
     }
 
     /// Does something while no transport serves a request.
@@ -164,26 +186,7 @@ impl Drop for Attachment {
     }
 }
 
-/// Keeps what somebody holds beside the transport that works in a view from being returned with what that
-/// one holds. Given up after everything was returned.
-pub(crate) struct Looking {
-    view: Arc<View>,
-}
-
-impl Drop for Looking {
-    fn drop(&mut self) {
-        let out = |lookups: &mut Lookups| lookups.onlookers -= 1;
-        self.view.kernel.each_lookups(out);
-    }
-}
-
 impl View {
-    /// Called before anything is looked up for an onlooker.
-    pub(crate) fn look_on(self: &Arc<Self>) -> Looking {
-        self.kernel.each_lookups(|lookups| lookups.onlookers += 1);
-        Looking { view: self.clone() }
-    }
-
     /// Attaches a transport: snapshots ask it for dirty pages, rollbacks tell it to forget.
     #[must_use]
     pub fn attach(self: &Arc<Self>, cache: Arc<dyn KernelCache>) -> Attachment {
@@ -209,24 +212,91 @@ mod tests {
     #[test]
     fn lookups_and_writers_are_counted_apart() {
         let refs = KernelRefs::default();
-        refs.looked_up(Ino(2));
-        refs.looked_up(Ino(2));
+        refs.looked_up(Holder::Working, Ino(2));
+        refs.looked_up(Holder::Working, Ino(2));
         refs.opened(Ino(2), OpenMode::Write);
         refs.opened(Ino(3), OpenMode::ReadWrite);
         refs.opened(Ino(4), OpenMode::Read);
         assert!(!refs.is_referenced(Ino(3)));
         assert_eq!(refs.all(), [Ino(2), Ino(3)]);
         assert_eq!(refs.mappable(), [Ino(3)]);
-        assert!(!refs.forget(Ino(2), 1));
-        assert!(refs.forget(Ino(2), 1) && !refs.is_referenced(Ino(2)));
+        assert!(!refs.forget(Holder::Working, Ino(2), 1));
+        assert!(refs.forget(Holder::Working, Ino(2), 1) && !refs.is_referenced(Ino(2)));
         refs.opened(Ino(3), OpenMode::Write);
         assert!(!refs.closed(Ino(3), OpenMode::Read));
         assert!(!refs.closed(Ino(3), OpenMode::ReadWrite));
         assert_eq!(refs.mappable(), []);
         assert!(refs.closed(Ino(3), OpenMode::Write));
         assert_eq!(refs.all(), [Ino(2)]);
-        assert!(refs.forget(Ino(2), 5), "more than there were");
+        let more = refs.forget(Holder::Working, Ino(2), 5);
+        assert!(more, "more than there were");
         assert_eq!(refs.clear(), [Ino(2)]);
         assert!(refs.all().is_empty());
+    }
+
+    #[test]
+    fn the_end_of_who_works_returns_nothing_of_those_who_look_on_and_all_of_its_own() {
+        // Once all stayed as long as anybody looked on: removed files kept their space.
+        let refs = KernelRefs::default();
+        for (holder, ino) in [
+            (Holder::Working, 2),
+            (Holder::Working, 3),
+            (Holder::Looking, 3),
+            (Holder::Looking, 4),
+        ] {
+            refs.looked_up(holder, Ino(ino));
+        }
+        assert_eq!(refs.all(), [Ino(2), Ino(3), Ino(4)]);
+        assert!(!refs.forget(Holder::Working, Ino(4), 1), "not its own");
+        assert_eq!(refs.clear(), [Ino(2)]);
+        assert_eq!(refs.all(), [Ino(3), Ino(4)]);
+        // Who works next has references of its own, and keeps them.
+        refs.looked_up(Holder::Working, Ino(3));
+        assert!(!refs.forget(Holder::Looking, Ino(3), 1));
+        assert!(refs.is_referenced(Ino(3)));
+        assert!(refs.forget(Holder::Working, Ino(3), 1));
+        refs.clear_all();
+        assert!(refs.all().is_empty());
+    }
+
+    /// Fails, or not, and counts.
+    struct Counting(AtomicU64, bool);
+
+    impl KernelCache for Counting {
+        fn push_dirty(&self, _: &[Ino]) -> std::io::Result<()> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            match self.1 {
+                true => Err(std::io::ErrorKind::Other.into()),
+                false => Ok(()),
+            }
+        }
+
+        fn paused(&self, act: &mut dyn FnMut()) {
+            act();
+        }
+
+        fn invalidate(
+            &self,
+            inodes: &[Ino],
+            _: &dyn Fn(Ino, crate::dispatch::Kept),
+        ) -> std::io::Result<()> {
+            self.push_dirty(inodes)
+        }
+    }
+
+    #[test]
+    fn what_fails_with_one_transport_is_done_with_the_others() {
+        // Once the first error was the end of it, and what was not told counted as told.
+        let transports = Transports::default();
+        let all: Vec<_> = [true, false, true]
+            .map(|fails| Arc::new(Counting(AtomicU64::new(0), fails)))
+            .into();
+        for (key, one) in (0..).zip(&all) {
+            transports.attached.lock().insert(key, one.clone());
+        }
+        assert!(transports.each(|one| one.push_dirty(&[])).is_err());
+        for one in &all {
+            assert_eq!(one.0.load(Ordering::Relaxed), 1);
+        }
     }
 }

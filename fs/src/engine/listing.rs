@@ -1,6 +1,7 @@
 //! Listing directories.
 
 use super::View;
+use super::kernel::Holder;
 use crate::attr::FileKind;
 use crate::dispatch::{DirEntry, OpError};
 use crate::id::Ino;
@@ -15,8 +16,9 @@ const _: () = assert!(DOT_DOT < Ino::FIRST.0);
 const BATCH: usize = 128;
 
 impl View {
-    pub(super) fn do_readdir(
+    pub(crate) fn do_readdir(
         &self,
+        holder: Holder,
         ino: Ino,
         mut cookie: u64,
         plus: bool,
@@ -73,7 +75,7 @@ impl View {
             for (name, entry) in &batch {
                 let mut attr = None;
                 if plus {
-                    match self.referenced(&epoch, entry.ino) {
+                    match self.referenced(holder, &epoch, entry.ino) {
                         Ok(found) => attr = Some(found.attr),
                         // Removed since the batch was taken.
                         Err(OpError::Stale(_)) => continue,
@@ -93,7 +95,7 @@ impl View {
                 });
                 if !taken {
                     if plus {
-                        self.do_forget(entry.ino, 1);
+                        self.do_forget(holder, entry.ino, 1);
                     }
                     return Ok(());
                 }

@@ -38,7 +38,7 @@ use std::sync::{Arc, Weak};
 pub use self::freeze::FreezeError;
 pub(crate) use self::freeze::{SnapshotSpec, finish, freeze_closed, now_ns};
 pub use self::kernel::Attachment;
-pub(crate) use self::kernel::Looking;
+pub(crate) use self::kernel::Holder;
 use self::kernel::{KernelRefs, Transports};
 pub(crate) use self::land::{Swapped, land_closed};
 use self::left::Left;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::directory::{Directory, Slot};
+use super::kernel::Holder;
 use super::node::{Contents, Node, NodeState};
 use super::{Epoch, Mutation, View, acl, checked_name};
 use crate::attr::{Attr, FileKind, SET_GID};
@@ -21,11 +22,16 @@ const NEW_NAME: u64 = 4096;
 const DIRECTORY_SIZE: u64 = 4096;
 
 impl View {
-    pub(super) fn do_lookup(&self, parent: Ino, name: &[u8]) -> Result<Option<Entry>, OpError> {
+    pub(crate) fn do_lookup(
+        &self,
+        holder: Holder,
+        parent: Ino,
+        name: &[u8],
+    ) -> Result<Option<Entry>, OpError> {
         let epoch = self.epoch();
         let node = self.node(&epoch, parent)?;
         if name == b"." || name == b".." {
-            return self.lookup_dots(&epoch, &node, name).map(Some);
+            return self.lookup_dots(holder, &epoch, &node, name).map(Some);
         }
         let name = checked_name(name)?;
         let mut gone = None;
@@ -45,7 +51,7 @@ impl View {
                 }
                 return Ok(None);
             };
-            match self.referenced(&epoch, entry.ino) {
+            match self.referenced(holder, &epoch, entry.ino) {
                 // Removed and reclaimed since the name was read, so the name has changed as well.
                 Err(OpError::Stale(_)) if gone != Some(entry) => gone = Some(entry),
                 found => return found.map(Some),
@@ -54,17 +60,29 @@ impl View {
     }
 
     /// `.` and `..`, which only a file handle that outlived the kernel's caches asks for.
-    fn lookup_dots(&self, epoch: &Epoch, node: &Node, name: &[u8]) -> Result<Entry, OpError> {
+    fn lookup_dots(
+        &self,
+        holder: Holder,
+        epoch: &Epoch,
+        node: &Node,
+        name: &[u8],
+    ) -> Result<Entry, OpError> {
         let row = node.state.read().row;
         if row.attr.kind != FileKind::Directory {
             return Err(OpError::NotDirectory(node.ino));
         }
-        self.referenced(epoch, if name == b"." { node.ino } else { row.parent })
+        let ino = if name == b"." { node.ino } else { row.parent };
+        self.referenced(holder, epoch, ino)
     }
 
     /// Takes a lookup reference, first, so that the inode cannot be reclaimed in between.
-    pub(super) fn referenced(&self, epoch: &Epoch, ino: Ino) -> Result<Entry, OpError> {
-        self.kernel.looked_up(ino);
+    pub(super) fn referenced(
+        &self,
+        holder: Holder,
+        epoch: &Epoch,
+        ino: Ino,
+    ) -> Result<Entry, OpError> {
+        self.kernel.looked_up(holder, ino);
         let attr = self.node(epoch, ino).and_then(|node| {
             let state = node.state.read();
             if state.reclaimed {
@@ -74,7 +92,7 @@ impl View {
             }
         });
         if attr.is_err() {
-            self.kernel.forget(ino, 1);
+            self.kernel.forget(holder, ino, 1);
         }
         Ok(Entry { ino, attr: attr? })
     }
@@ -197,7 +215,7 @@ impl View {
         );
         drop(state);
         mutation.epoch.nodes.insert_new(node);
-        self.referenced(&mutation.epoch, entry.ino)
+        self.referenced(Holder::Working, &mutation.epoch, entry.ino)
     }
 
     pub(super) fn do_link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Entry, OpError> {
@@ -256,7 +274,7 @@ impl View {
             },
         );
         drop((child, state));
-        self.referenced(&mutation.epoch, ino)
+        self.referenced(Holder::Working, &mutation.epoch, ino)
     }
 
     /// Removes a name: `directory` says which kind is expected.

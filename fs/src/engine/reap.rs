@@ -14,6 +14,7 @@ use std::time::Duration;
 
 #[cfg(debug_assertions)]
 use super::ViewTarget;
+use super::kernel::Holder;
 use super::node::Node;
 use super::{Mutation, View};
 use crate::catalog::CatalogError;
@@ -29,8 +30,8 @@ const PATIENCE: Duration = Duration::from_millis(1);
 const AT_ONCE: usize = 32;
 
 impl View {
-    pub(super) fn do_forget(&self, ino: Ino, count: u64) {
-        if !self.kernel.forget(ino, count) || self.is_frozen() {
+    pub(crate) fn do_forget(&self, holder: Holder, ino: Ino, count: u64) {
+        if !self.kernel.forget(holder, ino, count) || self.is_frozen() {
             return;
         }
         // Unlinked nodes are never dropped from the cache, but a landing begins another.
@@ -74,7 +75,7 @@ impl View {
             self.closed.store(true, Ordering::Release);
             self.layer()
         };
-        drop(self.kernel.clear());
+        self.kernel.clear_all();
         #[cfg(debug_assertions)]
         if let ViewTarget::Live(_) = &self.target {
             let (counted, totals) = (self.usage.totals(), self.core.catalog.totals(layer)?);

@@ -6,6 +6,7 @@
 //! Invariants: references are counted before it is looked whether the inode exists, as everywhere
 //! (`reap.rs`); a failure leaves none, and reclaims nothing.
 
+use super::kernel::Holder;
 use super::{Epoch, Mutation, View};
 use crate::change::InodeRow;
 use crate::dispatch::OpError;
@@ -15,7 +16,11 @@ use crate::id::Ino;
 const AT_ONCE: usize = 256;
 
 impl View {
-    pub(super) fn do_reference(&self, inodes: &[(Ino, u64)]) -> Result<(), OpError> {
+    pub(crate) fn do_reference(
+        &self,
+        holder: Holder,
+        inodes: &[(Ino, u64)],
+    ) -> Result<(), OpError> {
         // The layer stays the same meanwhile, and the view open.
         let mutation = match self.is_frozen() {
             true => None,
@@ -25,7 +30,7 @@ impl View {
             .as_ref()
             .map_or_else(|| self.epoch(), |mutation| mutation.epoch.clone());
         for &(ino, count) in inodes {
-            self.kernel.referenced(ino, count);
+            self.kernel.referenced(holder, ino, count);
         }
         let found = self.unlinked_among(&epoch, inodes);
         let noted = found.and_then(|unlinked| match &mutation {
@@ -35,7 +40,7 @@ impl View {
         if noted.is_err() {
             // Not by `do_forget`: whoever tries again finds what is unlinked still there.
             for &(ino, count) in inodes {
-                self.kernel.forget(ino, count);
+                self.kernel.forget(holder, ino, count);
             }
         }
         noted

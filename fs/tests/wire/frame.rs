@@ -67,9 +67,9 @@ pub fn room_for_answer(message: &[u8]) -> u32 {
     let opcode = message
         .get(4..8)
         .map_or([0; 4], |bytes| bytes.try_into().unwrap());
-    // Nobody waits for the answer to a FORGET.
+    // Nobody waits for an answer to these.
     match u32::from_le_bytes(opcode) {
-        op::FORGET | op::BATCH_FORGET => 0,
+        op::FORGET | op::BATCH_FORGET | op::INTERRUPT | op::NOTIFY_REPLY => 0,
         _ => 16 + (1 << 20),
     }
 }

@@ -335,6 +335,37 @@ fn bytes_that_are_no_messages_hurt_nobody() {
 }
 
 #[test]
+fn whoever_leaves_room_for_an_answer_gets_one_whatever_they_sent() {
+    // Once four opcodes were never answered: what a guest sent so was under way for ever, its machine never
+    // came to rest, and could neither be paused nor have a snapshot taken.
+    let scratch = tempfile::tempdir().unwrap();
+    let (store, view) = workspace(scratch.path());
+    let client = Client::mount(view, ServerOptions::default());
+    let node = client.create(1, "file", libc::O_RDWR).unwrap();
+    let none = Ok(Vec::new());
+    let forget = Body::new().u64(0);
+    let batch = Body::new().u32(1).u32(0).u64(node).u64(0);
+    let interrupt = Body::new().u64(1);
+    for (opcode, body, answer) in [
+        (op::FORGET, forget, none.clone()),
+        (op::BATCH_FORGET, batch, none.clone()),
+        (op::INTERRUPT, interrupt, none),
+        (op::NOTIFY_REPLY, Body::new(), Err(libc::ENOSYS)),
+        (op::FORGET, Body::new(), Err(libc::EINVAL)),
+    ] {
+        let unique = client.unique();
+        let message = message(opcode, unique, node, (0, 0), &body.0);
+        client.send_raw(&framed(&message, 16));
+        assert_eq!(client.receive(), (unique, answer), "{opcode}");
+        // And none where there is no room.
+        client.send_raw(&framed(&message, 0));
+        client.call(op::GETATTR, node, getattr()).unwrap();
+    }
+    client.hang_up().unwrap();
+    drop(store);
+}
+
+#[test]
 fn no_bytes_at_all_make_the_codec_panic() {
     let strategy = (
         shots(),

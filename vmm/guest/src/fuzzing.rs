@@ -227,6 +227,7 @@ pub fn seeds() -> Vec<(&'static str, &'static str, Vec<u8>)> {
                 r#"{"do":"set_time","secs":1700000000,"nanos":5}"#,
                 r#"{"do":"add_entropy","seed":[0,255]}"#,
                 r#"{"do":"metrics"}"#,
+                r#"{"do":"sync"}"#,
             ],
         ),
     ];

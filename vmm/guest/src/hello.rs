@@ -13,7 +13,7 @@ pub const LEN: usize = 12;
 pub const MAGIC: [u8; 8] = *b"floeagnt";
 
 /// The versions that this code speaks. `Request::since` says what came with which.
-pub const VERSIONS: RangeInclusive<u16> = 1..=2;
+pub const VERSIONS: RangeInclusive<u16> = 1..=3;
 
 /// Versions that one side knows, or the one that was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -109,6 +109,9 @@ pub enum Request {
     },
     /// Ends the virtual machine. In one only; from version 2 on.
     Shutdown,
+    /// Writes back what programs changed in the root and the workspace and is only in the machine's memory
+    /// yet. In a virtual machine only; from version 3 on.
+    Sync,
 }
 
 impl Request {
@@ -117,6 +120,7 @@ impl Request {
     pub fn since(&self) -> u16 {
         match self {
             Self::SetTime { .. } | Self::AddEntropy { .. } | Self::Shutdown => 2,
+            Self::Sync => 3,
             _ => 1,
         }
     }
@@ -525,6 +529,14 @@ mod tests {
             assert_eq!(request.since(), 2);
         }
         assert_eq!(Request::Metrics.since(), 1);
+    }
+
+    #[test]
+    fn what_came_with_version_3_is_what_the_document_says() {
+        comes_back(&Request::Sync);
+        let json = serde_json::to_string(&Request::Sync).unwrap();
+        assert_eq!(json, r#"{"do":"sync"}"#);
+        assert_eq!(Request::Sync.since(), *crate::hello::VERSIONS.end());
     }
 
     #[test]

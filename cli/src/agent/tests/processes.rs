@@ -336,6 +336,11 @@ fn what_only_a_machine_has_is_refused() {
             matches!(seed, Err(AgentError::PermissionDenied { .. })),
             "{seed:?}"
         );
+        let synced = guest.agent.sync().await;
+        assert!(
+            matches!(synced, Err(AgentError::PermissionDenied { .. })),
+            "{synced:?}"
+        );
         guest.agent.metrics().await.unwrap();
     });
 }

@@ -48,6 +48,7 @@ pub fn snapshot(daemon: &Daemon, request: TakeSnapshot) -> Result<Snapshot, ApiE
         expires_at: request.expires_at.as_deref().map(nanoseconds).transpose()?,
         protected: request.protected,
     };
+    daemon.sandboxes.write_back_workspace(&request.workspace)?;
     Ok(daemon.store.snapshot(&request.workspace, &options)?.into())
 }
 
@@ -121,6 +122,7 @@ pub fn fork(daemon: &Daemon, request: &Fork) -> Result<Forked, ApiError> {
     } else {
         match subject(daemon, &request.source)? {
             Subject::Workspace(info) | Subject::Sandbox(info, _) | Subject::Onlooker(info) => {
+                daemon.sandboxes.write_back_workspace(&info.name)?;
                 ForkSource::Workspace(info.name)
             }
             Subject::Snapshot(info) => ForkSource::Snapshot(info.id),

@@ -57,8 +57,11 @@ impl Mounts {
         let server = server.map_err(|error| {
             slot.take_back(self);
             self.prune(&slot);
-            ApiError::new(ErrorKind::Failed, "a virtual machine cannot go on with its files")
-                .caused_by(&error)
+            ApiError::new(
+                ErrorKind::Failed,
+                "a virtual machine cannot go on with its files",
+            )
+            .caused_by(&error)
         })?;
         let mut lent = Lent {
             mounts: Arc::clone(self),

@@ -187,11 +187,31 @@ impl Mounts {
         target: &MountTarget,
         lazy: bool,
     ) -> Result<Vec<PathBuf>, ApiError> {
-        let given_up = self.give_up(&|record| record.target == *target)?;
+        self.umount_some(target, true, lazy)
+    }
+
+    /// The same of those that somebody may work in: whoever only looks at it stays, and so does the record of
+    /// their mount.
+    pub(crate) fn umount_working(
+        &self,
+        target: &MountTarget,
+        lazy: bool,
+    ) -> Result<Vec<PathBuf>, ApiError> {
+        self.umount_some(target, false, lazy)
+    }
+
+    fn umount_some(
+        &self,
+        target: &MountTarget,
+        looking: bool,
+        lazy: bool,
+    ) -> Result<Vec<PathBuf>, ApiError> {
+        let given_up =
+            self.give_up(&|record| record.target == *target && (looking || !record.read_only))?;
         let Some(slot) = self.slots.lock().get(&Key::from(target)).cloned() else {
             return Ok(given_up);
         };
-        let freed = slot.umount_all(self, lazy);
+        let freed = slot.umount_all(self, looking, lazy);
         self.prune(&slot);
         freed.map(|freed| [given_up, freed].concat())
     }

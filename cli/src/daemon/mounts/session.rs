@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use floe_fs::dispatch::fuser::{FoundMount, IdShift, Mount};
-use floe_fs::dispatch::{Dispatch, Onlooker};
+use floe_fs::dispatch::{Dispatch, KernelCache, Onlooker, OnlookerCache};
 use floe_fs::{Attachment, View};
 
 use super::Subject;
@@ -77,14 +77,72 @@ impl Sessions {
         Some((session, mounts))
     }
 
-    /// Waits for those to end that are on no directory any more. If programs still use one, it stays
-    /// until they are done.
-    pub(super) fn settle(&mut self, wait: Duration) {
-        let over = |session: &mut Session| {
+    /// Which of them is on a directory.
+    pub(super) fn meant_by(&self, dir: &Path) -> Meant {
+        let is_on = |session: &Option<Session>| {
+            let mut on = session.iter().flat_map(|one| one.mount.directories());
+            on.any(|at| at == dir)
+        };
+        Meant {
+            working: is_on(&self.working),
+            looking: is_on(&self.looking),
+        }
+    }
+
+    /// Those that are on any directory.
+    pub(super) fn mounted(&self) -> Meant {
+        let is_on = |session: &Option<Session>| {
+            let on = session.iter().flat_map(|one| one.mount.directories());
+            on.count() > 0
+        };
+        Meant {
+            working: is_on(&self.working),
+            looking: is_on(&self.looking),
+        }
+    }
+
+    /// Takes out those that are on no directory any more and have ended; those that are meant are waited
+    /// for. If programs still use one, it stays until they are done.
+    pub(super) fn settle(&mut self, meant: Meant, wait: Duration) {
+        let over = |session: &mut Session, is_meant| {
+            let wait = if is_meant { wait } else { Duration::ZERO };
             session.mount.directories().is_empty() && session.mount.wait_end(wait)
         };
-        drop(self.working.take_if(over));
-        drop(self.looking.take_if(over));
+        drop(self.working.take_if(|it| over(it, meant.working)));
+        drop(self.looking.take_if(|it| over(it, meant.looking)));
+    }
+}
+
+/// Which of the sessions of a slot a request is about. The other one may have been detached while it was in
+/// use, and then stays as long as its users like: nobody waits for it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Meant {
+    pub(super) working: bool,
+    pub(super) looking: bool,
+}
+
+impl Meant {
+    pub(super) const WORKING: Self = Self {
+        working: true,
+        looking: false,
+    };
+
+    /// The one for a subject.
+    pub(super) fn by(subject: &Subject) -> Self {
+        Self {
+            working: !subject.is_onlooker(),
+            looking: subject.is_onlooker(),
+        }
+    }
+}
+
+/// What a view asks around a snapshot or a rollback, of a mount of a subject.
+pub(super) fn attached(mount: &Mount, subject: &Subject) -> Arc<dyn KernelCache> {
+    let cache = mount.kernel_cache();
+    if subject.is_onlooker() {
+        OnlookerCache::new(cache)
+    } else {
+        cache
     }
 }
 

@@ -11,7 +11,7 @@ use floe_fs::{MountRecord, MountTarget, View};
 use parking_lot::Mutex;
 use tracing::{info, warn};
 
-use super::session::{Session, Sessions, served};
+use super::session::{Meant, Session, Sessions, attached, served};
 use super::watch::Event;
 use super::{Mounts, Subject};
 use crate::error::{ApiError, ErrorKind, shell_word};
@@ -150,7 +150,7 @@ impl Slot {
         if mine && state.sessions.on(dir).is_some() {
             return Err(MountError::covered(dir).into());
         }
-        state.settle(mounts, END_WAIT);
+        state.settle(mounts, Meant::by(subject), END_WAIT);
         match state.sessions.of(subject) {
             Some(session) => bind(session, subject, dir)?,
             None => {
@@ -177,7 +177,7 @@ impl Slot {
     /// Opens it for a virtual machine, which has it for itself until [`Slot::take_back`].
     pub(super) fn lend(&self, mounts: &Mounts, subject: &Subject) -> Result<Arc<View>, ApiError> {
         let mut state = self.state.lock();
-        state.settle(mounts, END_WAIT);
+        state.settle(mounts, Meant::WORKING, END_WAIT);
         if state.is_lent {
             return Err(lent(subject));
         }
@@ -244,23 +244,42 @@ impl Slot {
     /// Unmounts one of its directories.
     pub(super) fn umount(&self, mounts: &Mounts, dir: &Path, lazy: bool) -> Result<(), ApiError> {
         let mut state = self.state.lock();
+        let meant = state.sessions.meant_by(dir);
         self.umount_locked(&state, mounts, dir, lazy)?;
-        state.settle(mounts, if lazy { LAZY_END_WAIT } else { END_WAIT });
+        state.settle(mounts, meant, if lazy { LAZY_END_WAIT } else { END_WAIT });
         drop(state);
         mounts.tidy(&[dir.to_owned()]);
         Ok(())
     }
 
-    /// Unmounts all of its directories, also those that somebody bound by hand. What can be
-    /// unmounted is, even if another directory is busy; the first error is returned.
-    pub(super) fn umount_all(&self, mounts: &Mounts, lazy: bool) -> Result<Vec<PathBuf>, ApiError> {
+    /// Unmounts all of its directories, also those that somebody bound by hand; with `looking` also those
+    /// that are only to look at. What can be unmounted is, even if another directory is busy; the first error
+    /// is returned.
+    pub(super) fn umount_all(
+        &self,
+        mounts: &Mounts,
+        looking: bool,
+        lazy: bool,
+    ) -> Result<Vec<PathBuf>, ApiError> {
         let mut state = self.state.lock();
-        let mut dirs = self.dirs();
-        for dir in state.sessions.directories() {
+        let mut places = self.places();
+        places.retain(|place| looking || !place.read_only);
+        let mut dirs: Vec<PathBuf> = places.into_iter().map(|place| place.dir).collect();
+        let bound = match looking {
+            true => state.sessions.directories(),
+            false => state
+                .sessions
+                .working()
+                .map(|session| session.mount.directories())
+                .unwrap_or_default(),
+        };
+        for dir in bound {
             if !dirs.contains(&dir) {
                 dirs.push(dir);
             }
         }
+        let mut meant = state.sessions.mounted();
+        meant.looking &= looking;
         let mut freed = Vec::new();
         let mut failed = None;
         for dir in dirs.into_iter().rev() {
@@ -269,7 +288,7 @@ impl Slot {
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
-        state.settle(mounts, if lazy { LAZY_END_WAIT } else { END_WAIT });
+        state.settle(mounts, meant, if lazy { LAZY_END_WAIT } else { END_WAIT });
         drop(state);
         mounts.tidy(&freed);
         match failed {
@@ -424,7 +443,7 @@ impl State {
         let mount = Mount::new(served(&view, subject), dir, &options, &mut |device| {
             guarded = Some(mounts.guard.serves(device));
         })?;
-        let attachment = view.attach(mount.kernel_cache());
+        let attachment = view.attach(attached(&mount, subject));
         let number = mounts.next_session.fetch_add(1, Ordering::Relaxed);
         let (events, target) = (mounts.events.clone(), subject.target());
         mount.on_end(Box::new(move || {
@@ -443,8 +462,8 @@ impl State {
     }
 
     /// Once a session is on no directory any more: waits for it to end, and closes what it used.
-    fn settle(&mut self, mounts: &Mounts, wait: Duration) {
-        self.sessions.settle(wait);
+    fn settle(&mut self, mounts: &Mounts, meant: Meant, wait: Duration) {
+        self.sessions.settle(meant, wait);
         self.close_if_unused(mounts);
     }
 

@@ -18,6 +18,8 @@ use crate::error::ApiError;
 /// See the module.
 pub(super) struct Entry {
     pub(super) id: String,
+    /// Whether it is a virtual machine.
+    pub(super) is_vm: bool,
     pub(super) inner: Mutex<Inner>,
     /// What its files and processes are guarded with, if they are.
     pub(super) token: Option<Token>,
@@ -37,6 +39,8 @@ pub(super) struct Token {
 pub(super) struct Inner {
     pub(super) record: SandboxRecord,
     pub(super) running: Option<Running>,
+    /// How often it did not come to rest when its time was over.
+    pub(super) restless: u32,
 }
 
 /// The processes of a sandbox and what they stand on.
@@ -50,19 +54,19 @@ pub(super) struct Running {
 
 impl Entry {
     pub(super) fn new(record: SandboxRecord) -> Arc<Self> {
+        let spec = Spec::of(&record).ok();
         Arc::new(Self {
             id: record.id.clone(),
+            is_vm: spec.as_ref().is_some_and(|spec| spec.vm.is_some()),
             // A row that cannot be read lets nobody in.
-            token: Spec::of(&record)
-                .ok()
-                .and_then(|spec| spec.token)
-                .map(|text| Token {
-                    digest: Sha256::digest(&text).into(),
-                    text,
-                }),
+            token: spec.and_then(|spec| spec.token).map(|text| Token {
+                digest: Sha256::digest(&text).into(),
+                text,
+            }),
             inner: Mutex::new(Inner {
                 record,
                 running: None,
+                restless: 0,
             }),
             agent: RwLock::new(None),
             waking: tokio::sync::Mutex::new(()),

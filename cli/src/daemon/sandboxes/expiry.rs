@@ -1,7 +1,9 @@
-//! The thread that ends or pauses sandboxes whose time is over.
+//! The threads that end or pause sandboxes whose time is over.
 //!
 //! Times are those of the wall clock, as the catalog has them, and looked at again at least every
-//! few seconds, so that a clock that was set is noticed.
+//! few seconds, so that a clock that was set is noticed. One thread looks, and each sandbox is dealt with on
+//! one of its own: what runs in it may not come to rest for a long time, and the time of the others is over
+//! meanwhile.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,6 +13,8 @@ use floe_fs::{OnTimeout, SandboxState};
 use parking_lot::{Condvar, Mutex};
 use tracing::{info, warn};
 
+use super::entry::{Entry, Inner};
+use super::life::Unpaused;
 use super::{Answer, Sandboxes, is_up, life};
 use crate::error::{ApiError, ErrorKind};
 
@@ -20,6 +24,10 @@ const SLEEP_MAX: Duration = Duration::from_secs(5);
 const TIDY_EVERY: Duration = Duration::from_secs(3600);
 /// After what could not be ended, it is tried again.
 const AGAIN: Duration = Duration::from_secs(10);
+/// How often it is tried to pause one that does not come to rest, before it is ended instead.
+const PAUSES_TRIED: u32 = 3;
+/// Most that are dealt with at once.
+const AT_ONCE: usize = 64;
 
 /// When whose time is over.
 #[derive(Default)]
@@ -31,6 +39,8 @@ pub(super) struct Clock {
 #[derive(Default)]
 struct State {
     ends: HashMap<String, i64>,
+    /// How many are being dealt with.
+    taken: usize,
     ended: bool,
 }
 
@@ -46,13 +56,20 @@ impl Clock {
         self.changed.notify_one();
     }
 
+    /// One that was taken out has been dealt with.
+    fn done(&self) {
+        self.state.lock().taken -= 1;
+        self.changed.notify_one();
+    }
+
     /// Ends the thread.
     pub(super) fn end(&self) {
         self.state.lock().ended = true;
         self.changed.notify_one();
     }
 
-    /// Waits for one whose time is over, and takes it out, but no longer than that. `None` at the end.
+    /// Waits for one whose time is over, and takes it out, but no longer than that. `None` at the end. Whoever
+    /// has dealt with it calls [`Clock::done`].
     fn next(&self, until: Instant) -> Option<Option<String>> {
         let mut state = self.state.lock();
         loop {
@@ -66,10 +83,13 @@ impl Clock {
                 .min_by_key(|(_, at)| **at)
                 .map(|(id, at)| (id.clone(), *at));
             let wait = match first {
-                Some((id, at)) if at <= now => {
+                Some((id, at)) if at <= now && state.taken < AT_ONCE => {
                     state.ends.remove(&id);
+                    state.taken += 1;
                     return Some(Some(id));
                 }
+                // Until another one is done.
+                Some((_, at)) if at <= now => SLEEP_MAX,
                 Some((_, at)) => {
                     Duration::from_nanos(u64::try_from(at - now).unwrap_or(0)).min(SLEEP_MAX)
                 }
@@ -84,7 +104,7 @@ impl Clock {
     }
 }
 
-/// Starts the thread.
+/// Starts the thread that looks.
 pub(super) fn start(sandboxes: &Arc<Sandboxes>) -> Answer<()> {
     let me = Arc::downgrade(sandboxes);
     let run = move || {
@@ -97,7 +117,7 @@ pub(super) fn start(sandboxes: &Arc<Sandboxes>) -> Answer<()> {
                 return;
             };
             match next {
-                Some(id) => sandboxes.expire(&id),
+                Some(id) => expire_apart(&sandboxes, &id),
                 None => {
                     sandboxes.forget_deleted();
                     tidy_at = Instant::now() + TIDY_EVERY;
@@ -109,6 +129,31 @@ pub(super) fn start(sandboxes: &Arc<Sandboxes>) -> Answer<()> {
     thread.map(drop).map_err(|error| {
         ApiError::new(ErrorKind::Failed, "cannot start a thread").caused_by(&error)
     })
+}
+
+/// One that was taken out, until it has been dealt with, however that ends.
+struct Dealt<'a>(&'a Clock);
+
+impl Drop for Dealt<'_> {
+    fn drop(&mut self) {
+        self.0.done();
+    }
+}
+
+/// Deals with one on a thread of its own; on this one if there is none to be had.
+fn expire_apart(sandboxes: &Arc<Sandboxes>, id: &str) {
+    let expire = |sandboxes: &Sandboxes, id: &str| {
+        let _dealt = Dealt(&sandboxes.expiry);
+        sandboxes.expire(id);
+    };
+    let thread = std::thread::Builder::new().name("expire".into()).spawn({
+        let (sandboxes, id) = (Arc::clone(sandboxes), id.to_owned());
+        move || expire(&sandboxes, &id)
+    });
+    if let Err(error) = thread {
+        warn!(%error, "no thread for a sandbox whose time is over");
+        expire(sandboxes, id);
+    }
 }
 
 impl Sandboxes {
@@ -130,7 +175,7 @@ impl Sandboxes {
         let pauses = inner.record.on_timeout == OnTimeout::Pause;
         let done = match pauses {
             true if is_up(state) || state == SandboxState::Pausing => {
-                self.freeze_for_pause(&entry, &mut inner)
+                self.pause_or_end(&entry, &mut inner)
             }
             // Without processes there is nothing to pause, and its files were to stay.
             true => return,
@@ -147,11 +192,54 @@ impl Sandboxes {
             }
         }
     }
+
+    /// Pauses one whose time is over. What does not come to rest, time after time, must not run for ever: it
+    /// is ended, and its files stay.
+    fn pause_or_end(&self, entry: &Entry, inner: &mut Inner) -> Answer<()> {
+        let error = match self.freeze_for_pause(entry, inner) {
+            Err(Unpaused::Restless(error)) => error,
+            Err(Unpaused::Failed(error)) => return Err(error),
+            Ok(()) => return Ok(()),
+        };
+        inner.restless += 1;
+        if inner.restless < PAUSES_TRIED {
+            return Err(error);
+        }
+        self.halt(entry, inner);
+        let reason = std::iter::once(&error.error).chain(&error.causes);
+        let reason: Vec<&str> = reason.map(String::as_str).collect();
+        let reason = format!(
+            "its time was over and it could not be paused: {}",
+            reason.join(": ")
+        );
+        self.logs.note(&entry.id, "error", &reason);
+        warn!(sandbox = entry.id, reason, "ended a sandbox");
+        self.expiry.set(&entry.id, None);
+        inner.put(&self.store, SandboxState::Failed, Some(reason));
+        inner.write(&self.store, |record| record.ends_at = None)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn so_many_are_dealt_with_at_once_and_the_next_when_one_is_done() {
+        let clock = Clock::default();
+        for number in 0..=AT_ONCE {
+            clock.set(&number.to_string(), Some(10));
+        }
+        let now = Instant::now;
+        let taken = (0..=AT_ONCE).filter(|_| clock.next(now()) != Some(None));
+        assert_eq!(taken.count(), AT_ONCE);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| clock.next(now() + TIDY_EVERY));
+            clock.done();
+            assert!(matches!(waiting.join().unwrap(), Some(Some(_))));
+        });
+        assert_eq!(clock.next(now()), Some(None));
+    }
 
     #[test]
     fn those_whose_time_is_over_come_in_their_order_and_the_end_wakes_who_waits() {

@@ -2,20 +2,23 @@
 //!
 //! For a snapshot the processes are frozen, then the layer, then the processes go on: what is in it is the
 //! state of one moment. A request that arrives before they go on gets the same snapshot, since nothing can have
-//! happened in the sandbox between the two.
+//! happened in the sandbox between the two. A virtual machine writes back first what is in its memory only, and
+//! who asks after that has begun gets another snapshot.
 
 use std::time::Duration;
 
 use floe_fs::id::{SnapshotId, TemplateName, WorkspaceName};
 use floe_fs::{ForkSource, SandboxRecord, SandboxState, SnapshotOptions};
-use tracing::error;
+use tracing::{error, warn};
 
 use super::create::{new_id, new_token};
+use super::engine::Engine;
 use super::entry::{Entry, Inner};
 use super::life::{self, FREEZE_WAIT, lost};
 use super::spec::Spec;
 use super::start::not_running;
 use super::{Answer, Sandboxes, is_up};
+use crate::agent::Agent;
 use crate::daemon::handlers::check_texts;
 use crate::error::{ApiError, ErrorKind};
 use crate::wire::records::Snapshot;
@@ -86,8 +89,8 @@ impl Sandboxes {
         self.workspace_name(&self.record(&entry.id)?)
     }
 
-    /// Does something while the processes stand still. `before_they_go_on` is called when that is done and
-    /// before anything can happen in the sandbox again.
+    /// Does something while the processes stand still. `before_they_go_on` is called before anything can happen
+    /// in the sandbox that is not in what was done; perhaps more than once.
     fn frozen<T>(
         &self,
         entry: &Entry,
@@ -97,6 +100,11 @@ impl Sandboxes {
     ) -> Answer<T> {
         inner.set(&self.store, SandboxState::Snapshotting, None)?;
         let running = inner.running.as_ref().ok_or_else(|| lost(&entry.id))?;
+        if let Engine::Vm(_) = running.engine {
+            // What is stored through a mapping from here on may be missing: who asks now gets another one.
+            before_they_go_on();
+            self.write_back(&entry.id, &running.engine);
+        }
         let acted = match running.engine.freeze(FREEZE_WAIT) {
             Ok(()) => act(),
             // They go on already.
@@ -119,6 +127,50 @@ impl Sandboxes {
             return Err(failed);
         }
         acted
+    }
+
+    /// Has what is only in a machine's memory yet written to its files, which are all that a snapshot has of
+    /// it. One that does not do it in time is snapshotted without, and its log says so.
+    pub(super) fn write_back(&self, id: &str, engine: &Engine) {
+        // What runs on the host has its pages there, and its mount sees to them.
+        if let Engine::Vm(vm) = engine {
+            self.sync_agent(id, &vm.agent);
+        }
+    }
+
+    fn sync_agent(&self, id: &str, agent: &Agent) {
+        let Err(error) = self.runtime.block_on(agent.sync()) else {
+            return;
+        };
+        let said = format!(
+            "what programs changed in mapped files may be missing from a snapshot: {error}"
+        );
+        self.logs.note(id, "warn", &said);
+        warn!(sandbox = id, %error, "a virtual machine did not write back before a snapshot");
+    }
+
+    /// The same of the machine that has a workspace, if one does and runs: before a snapshot of the workspace
+    /// that is asked for without it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] of the workspace; or when the catalog cannot be read.
+    pub fn write_back_workspace(&self, name: &str) -> Answer<()> {
+        let entries: Vec<_> = self.entries.lock().values().cloned().collect();
+        for entry in entries.iter().filter(|entry| entry.is_vm) {
+            // One that stands still did it before.
+            let Some(agent) = entry.agent.read().clone() else {
+                continue;
+            };
+            let workspace = self.store.workspace(name)?;
+            let Some(record) = self.store.sandbox(&entry.id)? else {
+                continue;
+            };
+            let lent = Spec::of(&record)?.vm.and_then(|vm| vm.workspace);
+            if record.workspace == Some(workspace.id) || lent.as_ref() == Some(&workspace.name) {
+                self.sync_agent(&record.id, &agent);
+            }
+        }
+        Ok(())
     }
 
     /// Makes further sandboxes of a sandbox as it is now, and starts them. Each is there or says why not.

@@ -54,13 +54,20 @@ impl Sandboxes {
     }
 
     /// Freezes the processes of one that runs, and has no end from then on.
-    pub(super) fn freeze_for_pause(&self, entry: &Entry, inner: &mut Inner) -> Answer<()> {
+    pub(super) fn freeze_for_pause(
+        &self,
+        entry: &Entry,
+        inner: &mut Inner,
+    ) -> Result<(), Unpaused> {
         inner.set(&self.store, SandboxState::Pausing, None)?;
         let running = inner.running.as_ref().ok_or_else(|| lost(&entry.id))?;
+        // It may be forked while it stands still, and could not do it then.
+        self.write_back(&entry.id, &running.engine);
         if let Err(error) = running.engine.freeze(FREEZE_WAIT) {
             inner.set(&self.store, SandboxState::Running, None)?;
-            return Err(error);
+            return Err(Unpaused::Restless(error));
         }
+        inner.restless = 0;
         let written = inner.write(&self.store, |record| {
             record.state = SandboxState::Paused;
             record.ends_at = None;
@@ -70,7 +77,7 @@ impl Sandboxes {
             let running = inner.running.as_ref().ok_or_else(|| lost(&entry.id))?;
             running.engine.thaw()?;
             inner.put(&self.store, SandboxState::Running, None);
-            return Err(error);
+            return Err(error.into());
         }
         *entry.agent.write() = None;
         self.expiry.set(&entry.id, None);
@@ -315,6 +322,29 @@ impl Sandboxes {
         match inner.record.deleted_at {
             None => Ok(inner),
             Some(_) => Err(not_found(&entry.id)),
+        }
+    }
+}
+
+/// Why a sandbox was not paused. It goes on.
+#[derive(Debug)]
+pub(super) enum Unpaused {
+    /// What runs in it does not come to rest.
+    Restless(ApiError),
+    /// Anything else.
+    Failed(ApiError),
+}
+
+impl From<ApiError> for Unpaused {
+    fn from(error: ApiError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<Unpaused> for ApiError {
+    fn from(unpaused: Unpaused) -> Self {
+        match unpaused {
+            Unpaused::Restless(error) | Unpaused::Failed(error) => error,
         }
     }
 }

@@ -39,7 +39,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use floe_fs::id::WorkspaceId;
-use floe_fs::{SandboxFilter, SandboxRecord, SandboxState, Store, WorkspaceError};
+use floe_fs::{MountTarget, SandboxFilter, SandboxRecord, SandboxState, Store, WorkspaceError};
 use parking_lot::Mutex;
 use subtle::ConstantTimeEq;
 use tokio::runtime::Handle;
@@ -202,6 +202,13 @@ impl Sandboxes {
         let Some(name) = self.workspace_if_any(record)? else {
             return Ok(());
         };
+        // Whoever only looks at it has nothing to look at any more.
+        if let Some(workspace) = record.workspace {
+            let target = MountTarget::Workspace(workspace);
+            if self.mounts.umount(&target, false).is_err() {
+                self.mounts.umount(&target, true)?;
+            }
+        }
         match self.store.delete_workspace(&name) {
             Ok(_) | Err(WorkspaceError::NotFound { .. }) => Ok(()),
             Err(error) => Err(error.into()),

@@ -152,13 +152,14 @@ impl Sandboxes {
         drop(running.slot);
     }
 
+    /// Whoever looks at the workspace goes on.
     fn unmount(&self, target: &MountTarget, what: &Path) {
-        let Err(error) = self.mounts.umount(target, false) else {
+        let Err(error) = self.mounts.umount_working(target, false) else {
             return;
         };
         warn!(sandbox = %what.display(), error = error.error, causes = ?error.causes,
             "cannot unmount a sandbox's workspace cleanly, detaching");
-        if let Err(error) = self.mounts.umount(target, true) {
+        if let Err(error) = self.mounts.umount_working(target, true) {
             warn!(sandbox = %what.display(), error = error.error, causes = ?error.causes,
                 "cannot detach a sandbox's workspace");
         }
@@ -197,8 +198,9 @@ impl Sandboxes {
         let number = {
             let inner = entry.inner.lock();
             let running = inner.running.as_ref();
+            // Not of one that is only silent, or has nothing more to say on one channel.
             running
-                .filter(|running| running.engine.agent().is(agent))
+                .filter(|running| running.engine.agent().is(agent) && agent.is_closed())
                 .map(|running| running.number)
         };
         // Whoever is first does it.

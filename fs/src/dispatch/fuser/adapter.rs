@@ -2,7 +2,8 @@
 //!
 //! No file handles are given out (see the contract of [`Dispatch`]). OPENDIR and FLUSH are answered
 //! ENOSYS, which tells the kernel not to send them again: directories have no state to open and
-//! nothing is written late.
+//! nothing is written late. Where others write, OPENDIR is answered, as the kernel would keep listings
+//! otherwise.
 
 mod requests;
 
@@ -144,10 +145,13 @@ impl Adapter {
     }
 
     /// Notes a writer before the kernel knows of it. Nothing is written late, so nothing has to be
-    /// flushed; cached pages stay valid across opens.
+    /// flushed; cached pages stay valid across opens, unless others write: a kernel that is not told sees by
+    /// time and size what they changed, and they can put both back.
     fn opened(&self, ino: Ino, mode: OpenMode) -> FopenFlags {
         self.cache.opened(ino, mode);
-        FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH
+        let mut flags = FopenFlags::FOPEN_NOFLUSH;
+        flags.set(FopenFlags::FOPEN_KEEP_CACHE, !self.others_write);
+        flags
     }
 
     fn entry(&self, entry: &Entry, reply: ReplyEntry) {

@@ -26,6 +26,8 @@ use crate::sys;
 
 /// Sync descriptors kept; with more writers than this the rest are opened for each snapshot.
 const SYNC_FDS_MAX: usize = 1024;
+/// Files whose pages are written back at once: so many descriptors are open for that, beside those kept.
+const PUSHED_AT_ONCE: usize = 1024;
 /// `FUSE_NOTIFY_INC_EPOCH` of `linux/fuse.h`: every cached name is to be looked up again.
 const NOTIFY_INC_EPOCH: i32 = 8;
 
@@ -180,6 +182,44 @@ impl FuseCache {
         Ok(fd)
     }
 
+    /// Writes the pages of some files back, and waits for them.
+    fn push_some(&self, private: &Private, inodes: &[Ino]) -> io::Result<()> {
+        let mut files = Vec::with_capacity(inodes.len());
+        let mut others = Vec::new();
+        for &ino in inodes {
+            match self.sync_fd(private, ino) {
+                Ok(fd) => files.push(fd),
+                Err(error) if is_gone(&error) => {}
+                // Out of descriptors, for example. A snapshot must not fail for that.
+                Err(error) => {
+                    tracing::debug!(%ino, %error, "no sync descriptor");
+                    others.push(ino);
+                }
+            }
+        }
+        if files.len() > 1 {
+            // Starts all of it, in large requests. An error may be an old one, of any file, such as
+            // pages of a file that a rollback took away: what counts is what each file says.
+            if let Err(error) = rustix::fs::syncfs(&private.root) {
+                tracing::debug!(%error, "starting write-back");
+            }
+        }
+        let recent = self.recent_kernel.load(Ordering::Relaxed);
+        for file in &files {
+            // This waits.
+            let pushed = if recent {
+                sys::write_back(file)
+            } else {
+                rustix::fs::fdatasync(file).map_err(io::Error::from)
+            };
+            match pushed {
+                Err(error) if !is_gone(&error) => return Err(error),
+                _ => {}
+            }
+        }
+        others.iter().try_for_each(|&ino| self.inval_inode(ino))
+    }
+
     /// Has the kernel ask for the attributes of a file.
     fn learn_size(&self, private: &Private, ino: Ino) {
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
@@ -265,40 +305,10 @@ impl KernelCache for FuseCache {
             // Not root, or detached but still in use: slower, but complete.
             return inodes.iter().try_for_each(|&ino| self.inval_inode(ino));
         };
-        let mut files = Vec::with_capacity(inodes.len());
-        let mut others = Vec::new();
-        for &ino in inodes {
-            match self.sync_fd(&private, ino) {
-                Ok(fd) => files.push(fd),
-                Err(error) if is_gone(&error) => {}
-                // Out of descriptors, for example. A snapshot must not fail for that.
-                Err(error) => {
-                    tracing::debug!(%ino, %error, "no sync descriptor");
-                    others.push(ino);
-                }
-            }
-        }
-        if files.len() > 1 {
-            // Starts all of it, in large requests. An error may be an old one, of any file, such as
-            // pages of a file that a rollback took away: what counts is what each file says.
-            if let Err(error) = rustix::fs::syncfs(&private.root) {
-                tracing::debug!(%error, "starting write-back");
-            }
-        }
-        let recent = self.recent_kernel.load(Ordering::Relaxed);
-        for file in &files {
-            // This waits.
-            let pushed = if recent {
-                sys::write_back(file)
-            } else {
-                rustix::fs::fdatasync(file).map_err(io::Error::from)
-            };
-            match pushed {
-                Err(error) if !is_gone(&error) => return Err(error),
-                _ => {}
-            }
-        }
-        others.iter().try_for_each(|&ino| self.inval_inode(ino))
+        // A hostile guest or program may have very many open: all at once would take every descriptor.
+        inodes
+            .chunks(PUSHED_AT_ONCE)
+            .try_for_each(|some| self.push_some(&private, some))
     }
 
     fn paused(&self, act: &mut dyn FnMut()) {

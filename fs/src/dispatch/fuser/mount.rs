@@ -42,7 +42,8 @@ pub struct MountOptions {
     /// Ids on the host are others than in the store: the mount is for a user namespace. `None`: they are
     /// the same.
     pub id_shift: Option<IdShift>,
-    /// Others change the file system meanwhile: the kernel asks each time, and believes nothing.
+    /// Others change the file system meanwhile: the kernel asks each time, and believes nothing. It keeps
+    /// pages of a file while that is open, and sees by its size and time that they are out of date.
     pub others_write: bool,
 }
 

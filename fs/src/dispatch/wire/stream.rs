@@ -262,7 +262,10 @@ impl Connection<'_> {
     /// Serves a message and sends the answer.
     fn answer(&self, asked: Asked, body: &[u8], reply: &mut Reply) {
         let _serving = self.server.serving();
-        if !self.server.answer(asked.header, body, reply) || asked.reply_max == 0 {
+        self.server.answer(asked.header, body, reply);
+        // Whoever leaves room for an answer waits for it, whatever it was that they sent: a chain of theirs
+        // that is never given back keeps the monitor from coming to rest.
+        if asked.reply_max == 0 {
             return;
         }
         let most = usize::try_from(asked.reply_max).unwrap_or(usize::MAX);

@@ -1,9 +1,12 @@
-//! Requests that only the agent of a virtual machine serves: its clock, its random numbers, its end.
+//! Requests that only the agent of a virtual machine serves: its clock, its random numbers, what its kernel
+//! has not written back, its end.
 
 use std::io;
 
 use floe_guest::message::{Failure, FailureKind, Request, SEED_MAX, SEED_MIN};
+use floe_guest::vm::WORKSPACE_DIR;
 use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
 use rustix::time::{ClockId, Timespec};
 
 use super::Place;
@@ -26,12 +29,13 @@ pub fn allowed(request: &Request, version: Option<u16>, place: Place) -> Result<
     }
     let machines = matches!(
         request,
-        Request::SetTime { .. } | Request::AddEntropy { .. } | Request::Shutdown
+        Request::SetTime { .. } | Request::AddEntropy { .. } | Request::Shutdown | Request::Sync
     );
     if machines && place == Place::Sandbox {
         return Err(failure(
             FailureKind::PermissionDenied,
-            "clock, random numbers and power are those of the host in a process sandbox",
+            "clock, random numbers, power and what the kernel has not written back are the host's in a \
+             process sandbox",
         ));
     }
     Ok(())
@@ -66,6 +70,25 @@ pub fn add_entropy(seed: &[u8]) -> Result<(), Failure> {
     sys::add_entropy(&random, seed).map_err(|error| failed(what, error))
 }
 
+/// Has the kernel write back what programs changed and only it knows of yet: pages of shared mappings. Takes
+/// as long as the disk of the host does.
+pub fn sync() -> Result<(), Failure> {
+    sync_each(&["/", WORKSPACE_DIR])
+}
+
+/// All of them, whatever fails with one; a directory that is not there is none to be synced.
+fn sync_each(dirs: &[&str]) -> Result<(), Failure> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    dirs.iter().fold(Ok(()), |done, dir| {
+        let synced = match rustix::fs::open(*dir, flags, Mode::empty()) {
+            Ok(opened) => rustix::fs::syncfs(&opened),
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(()),
+            Err(error) => Err(error),
+        };
+        done.and(synced.map_err(|error| failed(&format!("sync {dir}"), error)))
+    })
+}
+
 /// Opens the random device, if it is that: the agent waits for nothing.
 fn open_random() -> io::Result<std::os::fd::OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
@@ -88,21 +111,22 @@ mod tests {
 
     use super::*;
 
-    fn machines_only() -> [Request; 3] {
+    fn machines_only() -> [Request; 4] {
         let seed = Seed(vec![1; SEED_MIN]);
         [
             Request::SetTime { secs: 0, nanos: 0 },
             Request::AddEntropy { seed },
             Request::Shutdown,
+            Request::Sync,
         ]
     }
 
     #[test]
     fn a_process_sandbox_refuses_what_would_be_the_hosts() {
         for request in machines_only() {
-            let refused = allowed(&request, Some(2), Place::Sandbox).unwrap_err();
+            let refused = allowed(&request, Some(3), Place::Sandbox).unwrap_err();
             assert_eq!(refused.kind, FailureKind::PermissionDenied);
-            assert_eq!(allowed(&request, Some(2), Place::Machine), Ok(()));
+            assert_eq!(allowed(&request, Some(3), Place::Machine), Ok(()));
         }
         assert_eq!(allowed(&Request::Metrics, Some(1), Place::Sandbox), Ok(()));
     }
@@ -110,9 +134,21 @@ mod tests {
     #[test]
     fn what_a_version_does_not_have_is_refused_in_it() {
         for request in machines_only() {
-            let refused = allowed(&request, Some(1), Place::Machine).unwrap_err();
+            let before = Some(request.since() - 1);
+            let refused = allowed(&request, before, Place::Machine).unwrap_err();
             assert_eq!(refused.kind, FailureKind::InvalidArgument);
         }
+    }
+
+    #[test]
+    fn what_is_there_is_synced_and_what_is_not_is_passed_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().to_str().unwrap();
+        let (missing, file) = (format!("{dir}/missing"), format!("{dir}/file"));
+        std::fs::write(&file, "").unwrap();
+        assert_eq!(sync_each(&[&missing, &file, dir]), Ok(()));
+        let refused = sync_each(&["no\0path", dir]).unwrap_err();
+        assert!(refused.message.contains("sync no"), "{refused:?}");
     }
 
     #[test]

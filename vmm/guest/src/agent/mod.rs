@@ -148,7 +148,7 @@ impl Agent {
         children.want(true, false)?;
         Ok(Self {
             wire: Wire::new(&poller, wire)?,
-            pool: Pool::new(&poller)?,
+            pool: Pool::new(&poller, place == Place::Machine)?,
             poller,
             place,
             version: None,

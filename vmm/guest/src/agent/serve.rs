@@ -139,6 +139,10 @@ impl Agent {
                 self.pool.submit(number, Box::new(job));
                 return Ok(());
             }
+            Request::Sync => {
+                let job = || machine::sync().map(|()| Done::Nothing);
+                return self.pool.submit_apart(number, Box::new(job));
+            }
             Request::Signal { process, signal } => self.signal(&process, signal),
             Request::Resize { process, size } => self.resize(&process, size),
             Request::SetEnv { env } => check_env(&env).map(|()| self.env = env),

@@ -150,7 +150,8 @@ impl GoesOn {
         };
         let image = Image::open(&dir).map_err(|error| unusable(error.into()))?;
         let saved = saved::decode(image.extra());
-        let saved = saved.ok_or_else(|| unusable("its file systems' part cannot be read".into()))?;
+        let saved =
+            saved.ok_or_else(|| unusable("its file systems' part cannot be read".into()))?;
         let state = |(tag, bytes): (String, Vec<u8>)| match ServerState::from_bytes(&bytes) {
             Ok(state) => Ok((tag, state)),
             Err(error) => Err(unusable(error.into())),

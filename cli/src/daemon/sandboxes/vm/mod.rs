@@ -22,11 +22,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use floe_fs::id::SnapshotId;
-use parking_lot::Mutex;
 use floe_fs::dispatch::wire::{Caching, ServerOptions};
+use floe_fs::id::SnapshotId;
 use floe_guest::vm::{ROOT_TAG, WORKSPACE_TAG};
 use floe_vmm::monitor::{Confinement, ConsoleConfig, FsSpec, MonitorConfig, VsockSpec};
+use parking_lot::Mutex;
 use tracing::{debug, warn};
 
 use super::log::BYTES_MAX;
@@ -115,7 +115,15 @@ impl Vm {
         let goes_on = start.image.map(|(images, id)| GoesOn::of(images, id));
         let started = goes_on.transpose().and_then(|goes_on| {
             let size = Size::of(start, goes_on.as_ref());
-            let made = started(host, start, goes_on.as_ref(), size, &dir, &cgroup, &mut lent)?;
+            let made = started(
+                host,
+                start,
+                goes_on.as_ref(),
+                size,
+                &dir,
+                &cgroup,
+                &mut lent,
+            )?;
             Ok((made, goes_on, size))
         });
         match started {

@@ -350,7 +350,9 @@ impl Drop for Monitor {
 
 fn not_taken(causes: &[String]) -> ApiError {
     let mut causes = causes.iter().map(|cause| printable(cause));
-    let what = causes.next().unwrap_or_else(|| "no reason was given".to_owned());
+    let what = causes
+        .next()
+        .unwrap_or_else(|| "no reason was given".to_owned());
     let what = format!("no snapshot of the virtual machine was taken: {what}");
     ApiError {
         causes: causes.take(CAUSES_TOLD).collect(),

@@ -41,7 +41,10 @@ mod tests {
 
     #[test]
     fn what_was_saved_reads_as_it_was_and_nothing_else_is_taken() {
-        let all = vec![("root".to_owned(), vec![1, 2, 3]), ("workspace".to_owned(), Vec::new())];
+        let all = vec![
+            ("root".to_owned(), vec![1, 2, 3]),
+            ("workspace".to_owned(), Vec::new()),
+        ];
         let bytes = encode(&all);
         assert_eq!(decode(&bytes), Some(all));
         for len in 0..bytes.len() {

@@ -86,15 +86,6 @@ impl Opcode {
     pub fn number(self) -> u32 {
         self as u32
     }
-
-    /// Whether the sender waits for an answer.
-    #[must_use]
-    pub fn is_answered(self) -> bool {
-        !matches!(
-            self,
-            Self::Forget | Self::BatchForget | Self::Interrupt | Self::NotifyReply
-        )
-    }
 }
 
 #[cfg(test)]

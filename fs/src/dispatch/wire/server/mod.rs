@@ -136,8 +136,8 @@ impl Server {
         }
     }
 
-    /// Serves one message; false if nobody waits for an answer.
-    pub(super) fn answer(&self, header: Header, body: &[u8], reply: &mut Reply) -> bool {
+    /// Serves one message. Whether anybody waits for the answer, its frame says.
+    pub(super) fn answer(&self, header: Header, body: &[u8], reply: &mut Reply) {
         reply.begin(header.unique);
         let agreed = *self.agreed.read();
         let done = match Request::parse(header, body, agreed.unwrap_or_default()) {
@@ -153,7 +153,6 @@ impl Server {
         if let Err(errno) = done {
             reply.error(errno);
         }
-        header.known_opcode().is_none_or(Opcode::is_answered)
     }
 
     fn operate(&self, request: &Request<'_>, reply: &mut Reply) -> Result<(), Errno> {
