@@ -205,6 +205,12 @@ impl Devices {
         self.fs.iter().map(in_flight).sum()
     }
 
+    /// Whether nothing is under way between the guest and the servers of its file systems, FORGETs
+    /// included, which have no answer.
+    pub(crate) fn fs_is_quiet(&self) -> bool {
+        self.fs.iter().all(|fs| lock(fs).device().is_quiet())
+    }
+
     pub(crate) fn save(&self) -> DevicesState {
         DevicesState {
             serial: lock(&self.serial).save(),

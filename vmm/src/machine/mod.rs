@@ -342,7 +342,7 @@ impl Parts {
             park: PARK_TIMEOUT,
             drain,
         };
-        let drained = || self.devices.fs_in_flight() == 0;
+        let drained = || self.devices.fs_is_quiet();
         Ok(self.gate.pause(patience, |kind| self.wake(kind), drained)?)
     }
 

@@ -3,7 +3,12 @@
 //! A turn: hear what happened; let each channel that may go on do one step, as long as there is room
 //! towards the daemon; send. Nothing in here waits, but for reading the files of users and executing
 //! a program, which the sandbox's own file system may make slow for itself.
+//!
+//! In a virtual machine the agent outlives its connection when a memory snapshot has taken that away;
+//! [`call`] is about how it comes to the first and to the next. Processes do not belong to a connection,
+//! everything else that was asked for does.
 
+pub(crate) mod call;
 mod channel;
 mod failure;
 mod files;
@@ -34,6 +39,7 @@ use floe_guest::message::{Failure, Outcome};
 use rustix::process::Rlimit;
 use thiserror::Error;
 
+use call::{Calls, Line};
 use channel::Channels;
 use poll::{Poller, Source, Token};
 use pool::{Done, Pool};
@@ -67,8 +73,18 @@ pub enum AgentError {
     Setup(io::Error),
     #[error("cannot wait for anything: {0}")]
     Wait(io::Error),
+    #[error("cannot take calls of the daemon: {0}")]
+    Call(io::Error),
     #[error(transparent)]
     Over(Over),
+}
+
+/// How the agent comes to its connection.
+enum Way {
+    /// It has one, and never another.
+    Wire(OwnedFd),
+    /// The daemon calls.
+    Line(Line),
 }
 
 /// What the agent is process 1 of.
@@ -85,8 +101,12 @@ pub struct Agent {
     place: Place,
     poller: Rc<Poller>,
     wire: Wire,
+    /// Where the daemon calls, if it does.
+    calls: Option<Calls>,
     /// The version that is spoken, once the daemon has said hello.
     version: Option<u16>,
+    /// Whether the daemon has asked for anything on this connection.
+    asked: bool,
     /// The daemon wants the machine to end.
     ending: bool,
     channels: Channels,
@@ -110,48 +130,56 @@ pub struct Agent {
 /// Whatever ended it other than the daemon's closing the connection.
 pub fn run(fd: RawFd) -> Result<(), AgentError> {
     let wire = sys::adopt(fd).map_err(|error| AgentError::Descriptor { fd, error })?;
-    run_on(wire, Place::Sandbox)
+    run_on(Way::Wire(wire), Place::Sandbox)
 }
 
-/// Runs the agent of a virtual machine on a connection to the daemon, until that ends or the daemon
-/// wants the machine to. Kills all processes then.
+/// Runs the agent of a virtual machine for the daemon that calls on that line, until it closes its
+/// connection or wants the machine to end. Kills all processes then.
 ///
 /// Nothing else of this process may be open.
 ///
 /// # Errors
 ///
 /// Whatever ended it other than the daemon.
-pub fn run_in_machine(wire: OwnedFd) -> Result<(), AgentError> {
-    run_on(wire, Place::Machine)
+pub fn run_in_machine(line: Line) -> Result<(), AgentError> {
+    run_on(Way::Line(line), Place::Machine)
 }
 
-fn run_on(wire: OwnedFd, place: Place) -> Result<(), AgentError> {
-    sys::close_others(&wire).map_err(AgentError::Setup)?;
+fn run_on(way: Way, place: Place) -> Result<(), AgentError> {
+    let (Way::Wire(keep) | Way::Line(Line { listener: keep, .. })) = &way;
+    sys::close_others(keep).map_err(AgentError::Setup)?;
     let files = start::become_agent(place)?;
-    let mut agent = Agent::new(wire, files, place).map_err(AgentError::Setup)?;
+    let mut agent = Agent::new(way, files, place).map_err(AgentError::Setup)?;
     let outcome = agent.serve();
     start::kill_all(agent.running());
     match outcome {
-        Err(AgentError::Over(Over::Closed)) => Ok(()),
+        // Where nobody calls again, as when it should end anyway, both are the end.
+        Err(AgentError::Over(Over::Closed | Over::Reset)) => Ok(()),
         Err(error) => Err(error),
         Ok(never) => match never {},
     }
 }
 
 impl Agent {
-    fn new(wire: OwnedFd, files: Rlimit, place: Place) -> io::Result<Self> {
+    fn new(way: Way, files: Rlimit, place: Place) -> io::Result<Self> {
         let poller = Poller::new()?;
+        let (wire, calls) = match way {
+            Way::Wire(wire) => (Wire::new(&poller, wire)?, None),
+            Way::Line(line) => (Wire::none(), Some(Calls::new(&poller, line)?)),
+        };
         let (children, told) = UnixStream::pair()?;
         rustix::io::ioctl_fionbio(&children, true)?;
         signal_hook::low_level::pipe::register(libc::SIGCHLD, told)?;
         let mut children = Source::new(&poller, children.into(), Token::Children);
         children.want(true, false)?;
         Ok(Self {
-            wire: Wire::new(&poller, wire)?,
+            wire,
+            calls,
             pool: Pool::new(&poller, place == Place::Machine)?,
             poller,
             place,
             version: None,
+            asked: false,
             ending: false,
             channels: Channels::default(),
             processes: Processes::default(),
@@ -164,43 +192,54 @@ impl Agent {
 
     fn serve(&mut self) -> Result<std::convert::Infallible, AgentError> {
         loop {
-            let now = Instant::now();
-            let limit = self
-                .processes
-                .deadline()
-                .map(|at| at.saturating_duration_since(now));
-            for token in self.poller.wait(limit).map_err(AgentError::Wait)? {
-                self.hear(token).map_err(AgentError::Over)?;
-            }
-            self.end_silent();
-            loop {
-                // Each once, so that none holds up the others.
-                for _ in 0..self.channels.ready() {
-                    if !self.wire.room() {
-                        break;
-                    }
-                    if let Some(number) = self.channels.next_ready() {
-                        self.advance(number);
-                    }
-                }
-                self.wire.flush().map_err(AgentError::Over)?;
-                if self.channels.ready() == 0 || !self.wire.room() {
-                    break;
-                }
-            }
-            if self.ending && self.wire.is_empty() {
-                return Err(AgentError::Over(Over::Closed));
+            match self.turn() {
+                Err(AgentError::Over(over)) => self.over(over)?,
+                outcome => outcome?,
             }
         }
     }
 
-    fn hear(&mut self, token: Token) -> Result<(), Over> {
-        match token {
-            Token::Wire => {
-                for frame in self.wire.read()? {
-                    self.frame(frame)?;
+    fn turn(&mut self) -> Result<(), AgentError> {
+        let calls = self.calls.as_ref().and_then(Calls::deadline);
+        let deadline = self.processes.deadline().into_iter().chain(calls).min();
+        let limit = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        for token in self.poller.wait(limit).map_err(AgentError::Wait)? {
+            self.hear(token)?;
+        }
+        self.end_silent();
+        if let Some(calls) = &mut self.calls {
+            calls.pass(Instant::now())?;
+        }
+        loop {
+            // Each once, so that none holds up the others.
+            for _ in 0..self.channels.ready() {
+                if !self.wire.room() {
+                    break;
+                }
+                if let Some(number) = self.channels.next_ready() {
+                    self.advance(number);
                 }
             }
+            self.wire.flush().map_err(AgentError::Over)?;
+            if self.channels.ready() == 0 || !self.wire.room() {
+                break;
+            }
+        }
+        if self.ending && self.wire.is_empty() {
+            return Err(AgentError::Over(Over::Closed));
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self, token: Token) -> Result<(), AgentError> {
+        match token {
+            Token::Wire => {
+                for frame in self.wire.read().map_err(AgentError::Over)? {
+                    self.frame(frame).map_err(AgentError::Over)?;
+                }
+            }
+            Token::Line => self.line_ready()?,
+            Token::Caller(number) => self.caller_ready(number),
             Token::Children => {
                 let mut told = [0; 64];
                 match rustix::io::read(&self.children, &mut told) {

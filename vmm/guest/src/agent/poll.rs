@@ -12,7 +12,7 @@ use rustix::io::Errno;
 /// Most events that are taken at once.
 const BATCH: usize = 128;
 
-/// Whose descriptor is ready. Numbers are those of processes, channels and drains.
+/// Whose descriptor is ready. Numbers are those of processes, channels, drains and callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Token {
     /// The connection to the daemon.
@@ -33,6 +33,10 @@ pub enum Token {
     Port(u64),
     /// Output that nobody wants.
     Drain(u64),
+    /// Somebody calls.
+    Line,
+    /// Somebody who has called says something.
+    Caller(u64),
 }
 
 const NUMBER: u64 = (1 << 56) - 1;
@@ -49,6 +53,8 @@ impl Token {
             Self::Input(number) => (6, number),
             Self::Port(number) => (7, number),
             Self::Drain(number) => (8, number),
+            Self::Line => (9, 0),
+            Self::Caller(number) => (10, number),
         };
         tag << 56 | number & NUMBER
     }
@@ -65,6 +71,8 @@ impl Token {
             6 => Self::Input(number),
             7 => Self::Port(number),
             8 => Self::Drain(number),
+            9 => Self::Line,
+            10 => Self::Caller(number),
             _ => return None,
         })
     }
@@ -180,6 +188,8 @@ mod tests {
             Token::Input(0),
             Token::Port(1),
             Token::Drain(2),
+            Token::Line,
+            Token::Caller(3),
         ] {
             assert_eq!(Token::decode(token.encode()), Some(token));
         }

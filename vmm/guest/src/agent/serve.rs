@@ -78,6 +78,7 @@ impl Agent {
     }
 
     fn open(&mut self, id: u32, payload: &[u8]) -> Result<(), Over> {
+        self.asked = true;
         if self.channels.number(id).is_some() {
             return Err(Over::Broken(format!("channel {id} is opened twice")));
         }
@@ -242,7 +243,7 @@ impl Agent {
     }
 
     /// Ends a channel.
-    fn close(&mut self, number: u64, end: &End) {
+    pub(super) fn close(&mut self, number: u64, end: &End) {
         let Some(Channel { id, work, .. }) = self.channels.close(number) else {
             return;
         };

@@ -118,9 +118,9 @@ fn vsock_address(cid: u32, port: u32) -> libc::sockaddr_vm {
 /// Callers that may wait for an answer.
 const BACKLOG: i32 = 16;
 
-/// A vsock socket that listens on a port of this machine.
+/// A vsock socket that listens on a port of this machine. It does not block.
 pub fn vsock_listen(port: u32) -> io::Result<OwnedFd> {
-    let flags = SocketFlags::CLOEXEC;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::VSOCK, SocketType::STREAM, flags, None)?;
     let address = vsock_address(libc::VMADDR_CID_ANY, port);
     // SAFETY: the address is valid for the call, and the length is its own; the kernel only reads it.
@@ -132,8 +132,9 @@ pub fn vsock_listen(port: u32) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Waits for the next caller on a vsock socket, and says from which address it calls.
-pub fn vsock_accept(listener: &OwnedFd) -> io::Result<(OwnedFd, u32)> {
+/// Takes the next caller on a vsock socket, and says from which address it calls. The caller's socket does
+/// not block.
+pub fn vsock_accept(listener: impl AsFd) -> io::Result<(OwnedFd, u32)> {
     loop {
         let mut address = vsock_address(0, 0);
         let mut len = SOCKADDR_VM;
@@ -142,10 +143,10 @@ pub fn vsock_accept(listener: &OwnedFd) -> io::Result<(OwnedFd, u32)> {
         let fd = unsafe {
             let address = (&raw mut address).cast();
             libc::accept4(
-                listener.as_raw_fd(),
+                listener.as_fd().as_raw_fd(),
                 address,
                 &raw mut len,
-                libc::SOCK_CLOEXEC,
+                libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK,
             )
         };
         if fd >= 0 {

@@ -1,7 +1,7 @@
 //! The first process of a virtual machine, from the kernel's start of it to the power-off.
 //!
 //! It is `/init` of an initramfs that Floe builds: loads the modules in there, mounts the root and
-//! goes into it, waits for the daemon, is the agent until the connection ends, and switches the machine
+//! goes into it, is the agent for the daemon that calls until that wants no more, and switches the machine
 //! off. `docs/guest.md` is the description.
 //!
 //! Invariants: no command runs before everything is mounted and the daemon has been let in; when
@@ -20,6 +20,7 @@ use floe_guest::vm::{GAVE_UP, OptionError, VmOptions};
 use rustix::process::{Pid, Resource, Rlimit, getpid};
 use thiserror::Error;
 
+use crate::agent::call::Line;
 use crate::agent::{self, AgentError, sys};
 
 /// Where the kernel finds the first process of an initramfs, and what it then calls it.
@@ -39,7 +40,7 @@ enum InitError {
     Modules(#[from] modules::ModulesError),
     #[error(transparent)]
     Mount(#[from] mounts::MountError),
-    #[error("cannot wait for the daemon on the vsock: {0}")]
+    #[error("cannot listen for the daemon on the vsock: {0}")]
     Call(io::Error),
     #[error("the agent has ended: {0}")]
     Agent(#[from] AgentError),
@@ -61,7 +62,7 @@ pub fn is_wanted() -> bool {
 /// Is the first process of the machine. Returns only when the machine cannot be switched off; the kernel
 /// panics then.
 pub fn run() -> ExitCode {
-    let outcome = prepare().and_then(|wire| Ok(agent::run_in_machine(wire)?));
+    let outcome = prepare().and_then(|line| Ok(agent::run_in_machine(line)?));
     off::leave();
     if let Err(error) = outcome {
         fail(&error.to_string());
@@ -81,8 +82,8 @@ fn fail(why: &str) {
     }
 }
 
-/// Everything up to the daemon's call.
-fn prepare() -> Result<std::os::fd::OwnedFd, InitError> {
+/// Everything up to the daemon's call. Where it calls.
+fn prepare() -> Result<Line, InitError> {
     mounts::early()?;
     let cmdline = step("read /proc/cmdline", std::fs::read("/proc/cmdline"))?;
     let options = VmOptions::parse(&cmdline)?;
@@ -101,7 +102,7 @@ fn prepare() -> Result<std::os::fd::OwnedFd, InitError> {
         "set the limit of open files",
         rustix::process::setrlimit(Resource::Nofile, files),
     )?;
-    call::wait().map_err(InitError::Call)
+    call::line().map_err(InitError::Call)
 }
 
 /// A line on the console, in one piece and without what a terminal would obey.

@@ -220,6 +220,13 @@ impl Agent {
         self.feed(process);
     }
 
+    /// No channel gives any process input any more. What was not given to it yet is not.
+    pub(crate) fn forget_inputs(&mut self) {
+        for one in self.processes.live.values_mut() {
+            one.inputs.clear();
+        }
+    }
+
     /// Gives a process what has come for it, as far as it takes it.
     pub(crate) fn feed(&mut self, process: u64) {
         loop {

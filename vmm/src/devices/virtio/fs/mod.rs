@@ -117,6 +117,13 @@ impl Fs {
         self.pending.len()
     }
 
+    /// Whether everything that was taken from the queues is with the server, and answered.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        let sent = self.link.as_ref().is_none_or(|link| !link.is_full());
+        self.pending.is_empty() && sent && !self.held
+    }
+
     /// Takes chains from the queue `index` as long as the server can be sent more.
     fn take(&mut self, index: usize, queues: &mut Queues<'_>) -> Result<(), Fault> {
         queues.serve_later(index, |queues, chain| {

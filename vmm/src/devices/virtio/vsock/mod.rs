@@ -71,6 +71,17 @@ struct Slot {
     watched: Option<EventSet>,
 }
 
+/// Whether the guest is to be told that its connections are gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reset {
+    None,
+    /// It is, as soon as it has room for it.
+    Due,
+    /// It was, and has not offered room for another event since. What the host begins now, the guest would
+    /// give up with the rest: programs of the host wait.
+    Told,
+}
+
 /// The device.
 pub struct Vsock {
     guest_cid: u32,
@@ -84,7 +95,7 @@ pub struct Vsock {
     /// Connections that may have something for the guest, in turn.
     ready: VecDeque<u32>,
     stray: VecDeque<Header>,
-    reset_due: bool,
+    reset: Reset,
     /// For the data of one packet, at most [`DATA_MAX`].
     scratch: Vec<u8>,
 }
@@ -124,7 +135,7 @@ impl Vsock {
             by_key: BTreeMap::new(),
             ready: VecDeque::new(),
             stray: VecDeque::new(),
-            reset_due: false,
+            reset: Reset::None,
             scratch: Vec::new(),
         })
     }
@@ -374,9 +385,31 @@ impl Vsock {
         self.fill(queues)
     }
 
+    /// Takes calls of the host only when the guest keeps them.
+    fn set_reset(&mut self, reset: Reset) {
+        let listens = |reset| reset == Reset::None;
+        if listens(reset) != listens(self.reset) {
+            let events = match listens(reset) {
+                true => EventSet::IN,
+                false => EventSet::empty(),
+            };
+            let listener = &self.host.listener;
+            if let Err(error) = self.registrar.modify(listener, LISTENER, events) {
+                tracing::warn!(%error, "calls of the host are not taken");
+            }
+        }
+        self.reset = reset;
+    }
+
     fn tell_reset(&mut self, queues: &mut Queues<'_>) -> Result<(), Fault> {
-        if !self.reset_due {
-            return Ok(());
+        match self.reset {
+            Reset::None => return Ok(()),
+            // A driver gives room back after it has dealt with what was there.
+            Reset::Told => {
+                self.set_reset(Reset::None);
+                return Ok(());
+            }
+            Reset::Due => {}
         }
         let Some(chain) = queues.pop(EVENT)? else {
             return Ok(());
@@ -389,7 +422,7 @@ impl Vsock {
                 source,
             })?;
         queues.put_used(EVENT, chain.head(), u32::try_from(len).unwrap_or(0))?;
-        self.reset_due = false;
+        self.set_reset(Reset::Told);
         queues.tell(EVENT)
     }
 }
@@ -428,7 +461,10 @@ impl VirtioDevice for Vsock {
         queues: &mut Queues<'_>,
     ) -> Result<(), Fault> {
         if token == LISTENER {
-            self.accept();
+            // One event may have come before nothing was listened to.
+            if self.reset == Reset::None {
+                self.accept();
+            }
         } else if self.callers.contains_key(&token) {
             self.call(token);
         } else if let Some(slot) = self.connections.get_mut(&token) {
@@ -456,21 +492,23 @@ impl VirtioDevice for Vsock {
         self.by_key.clear();
         self.ready.clear();
         self.stray.clear();
-        self.reset_due = false;
+        self.set_reset(Reset::None);
     }
 
     fn save(&self) -> VsockState {
         VsockState {
             guest_cid: self.guest_cid,
             next_port: self.next_port,
-            reset_due: self.reset_due || !self.connections.is_empty(),
+            reset_due: self.reset != Reset::None || !self.connections.is_empty(),
         }
     }
 
     fn restore(&mut self, state: VsockState) {
         self.next_port = state.next_port.clamp(PORTS.start, PORTS.end - 1);
         // A guest reads its address again when it is told of a reset.
-        self.reset_due = state.reset_due || state.guest_cid != self.guest_cid;
+        if state.reset_due || state.guest_cid != self.guest_cid {
+            self.set_reset(Reset::Due);
+        }
     }
 }
 

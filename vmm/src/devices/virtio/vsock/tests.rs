@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::connection::BUFFER;
 use super::packet::{NO_RECEIVE, NO_SEND};
 use super::*;
-use crate::devices::events::EventLoop;
+use crate::devices::events::{EventLoop, HostEvents};
 use crate::devices::virtio::mmio::Transport;
 use crate::devices::virtio::testing::{Driver, line};
 
@@ -441,7 +441,19 @@ fn after_a_restore_the_guest_is_told_that_its_connections_are_gone() {
     guest.driver.transport.kick();
     assert_eq!(guest.driver.used(EVENT).len(), 1);
     assert_eq!(guest.driver.read(at, 4), [0; 4]);
+    // It was told, and perhaps has not heard: who calls now has to wait, or the guest would give the call up with
+    // the rest.
+    assert!(guest.driver.transport.save().device.reset_due);
+    let mut early = UnixStream::connect(guest.path.with_file_name("second")).unwrap();
+    early.write_all(b"CONNECT 7\n").unwrap();
+    guest.driver.transport.ready(LISTENER, EventSet::IN);
+    assert_eq!(guest.driver.transport.device().connections(), 0);
+    assert!(guest.driver.transport.device().callers.is_empty());
+    guest.driver.add(EVENT, &[(at, 4, true)]);
+    guest.driver.notify(u32::try_from(EVENT).unwrap());
     assert!(!guest.driver.transport.save().device.reset_due);
+    guest.driver.transport.ready(LISTENER, EventSet::IN);
+    assert_eq!(guest.driver.transport.device().callers.len(), 1);
 }
 
 #[test]
