@@ -1,6 +1,7 @@
 //! `floe fork`.
 
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use clap::Args;
 
@@ -16,12 +17,17 @@ use crate::wire::{self, WirePath};
 /// the forks are called NEW-1, NEW-2 and so on, and are made all or none. Prints the new names or,
 /// with --mount, the directories.
 ///
-/// Under --json: a workspace, or, if --count is given, an array of them.
+/// With --run each is the workspace of a new sandbox on the snapshot, whose id is printed. What a virtual machine was
+/// in the middle of goes on in all of them, if the snapshot has its memory. If one cannot be made, those before it
+/// stay.
+///
+/// Under --json: a workspace, or, if --count is given, an array of them; with --run the same of sandboxes.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
   floe fork web try
   floe fork web/green try --mount          mounted inside the store
+  floe fork 3f9c try --count 3 --run       sandboxes; of a snapshot with memory they go on
   floe fork web try --count 3 --mount /tmp/try
                                            on /tmp/try/try-1 to /tmp/try/try-3")]
 pub(crate) struct Fork {
@@ -37,6 +43,9 @@ pub(crate) struct Fork {
     /// Mount what is made; with --count, each below DIR
     #[arg(long, value_name = "DIR", num_args = 0..=1)]
     mount: Option<Option<PathBuf>>,
+    /// Start a sandbox on each; of a snapshot only
+    #[arg(long, conflicts_with = "mount")]
+    run: bool,
 }
 
 impl Fork {
@@ -45,6 +54,9 @@ impl Fork {
     /// # Errors
     /// When the source does not exist, a name is taken, or a mount fails.
     pub(crate) fn run(&self, context: &Context) -> Result<(), ApiError> {
+        if self.run {
+            return self.run_sandboxes(context);
+        }
         let dir = self
             .mount
             .iter()
@@ -84,6 +96,56 @@ impl Fork {
         output.paths(named.iter().map(|it| &**it))?;
         let forks = counted(made.workspaces.len(), "fork");
         output.note(&format!("{forks} in {}", time::elapsed(made.elapsed_us)));
+        Ok(())
+    }
+
+    fn run_sandboxes(&self, context: &Context) -> Result<(), ApiError> {
+        let started = Instant::now();
+        let mut client = context.client()?;
+        let snapshot = client.call(wire::ShowSnapshot {
+            snapshot: self.source.clone(),
+        })?;
+        let names = match self.count {
+            None => vec![self.name.clone()],
+            Some(count) => (1..=count).map(|n| format!("{}-{n}", self.name)).collect(),
+        };
+        let mut made = Vec::new();
+        for name in names {
+            let request = wire::CreateSandbox {
+                template: Some(snapshot.id.clone()),
+                secure: true,
+                ..wire::CreateSandbox::default()
+            };
+            let mut sandbox = client.call(request)?.sandbox;
+            let renamed = client.call(wire::RenameWorkspace {
+                name: sandbox.workspace.clone(),
+                to: name,
+            });
+            match renamed {
+                Ok(workspace) => sandbox.workspace = workspace.name,
+                Err(error) => {
+                    // It is nobody's yet.
+                    client.call(wire::KillSandbox {
+                        sandbox: sandbox.id.clone(),
+                    })?;
+                    return Err(error);
+                }
+            }
+            if !context.output.json {
+                context.output.line(&sandbox.id)?;
+            }
+            made.push(sandbox);
+        }
+        let output = &context.output;
+        if output.json {
+            return match made.as_slice() {
+                [one] if self.count.is_none() => output.json(one),
+                all => output.json(&all),
+            };
+        }
+        let elapsed = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let sandboxes = counted(made.len(), "sandbox");
+        output.note(&format!("{sandboxes} in {}", time::elapsed(elapsed)));
         Ok(())
     }
 }

@@ -10,10 +10,10 @@ work=/tmp/work
 export FLOE_STORE=/tmp/store
 mkdir -p "$work"
 # What the parts use.
-export bytes cuts operations
-bytes=$((64 << 20)) cuts=20 operations=20000
+export bytes cuts operations chain pairs
+bytes=$((64 << 20)) cuts=20 operations=20000 chain=3 pairs=3
 if [[ ${FLOE_TEST_LONG:-} == 1 ]]; then
-    bytes=$((1 << 30)) cuts=100
+    bytes=$((1 << 30)) cuts=100 chain=20 pairs=50
 fi
 
 step() {

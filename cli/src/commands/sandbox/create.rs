@@ -5,15 +5,15 @@ use clap::{Args, ValueEnum};
 use super::{by_key, pair};
 use crate::commands::Context;
 use crate::config::values;
-use crate::error::ApiError;
+use crate::error::{ApiError, ErrorKind};
 use crate::output::printable;
 use crate::wire::CreateSandbox;
-use crate::wire::sandbox::{Attached, AttachedSandbox, Limits, OnTimeout};
+use crate::wire::sandbox::{Attached, AttachedSandbox, Limits, OnTimeout, VmSpec};
 
 /// Make a sandbox, start it and print its id
 ///
 /// It starts from a template, or from a snapshot of a sandbox or workspace: with the files that were
-/// there then. Everything in it is ended when it is killed or its time is over, and its files go with
+/// there then. From a snapshot with memory it goes on: as a virtual machine, with every process that ran. Everything in it is ended when it is killed or its time is over, and its files go with
 /// it; snapshots of it stay.
 ///
 /// A session names a sandbox: if one of that session runs, it is the answer; if it was paused or
@@ -28,6 +28,7 @@ Examples:
   id=$(floe sandbox create)
   floe sandbox create web/green --timeout 30m --on-timeout pause --auto-resume
   floe sandbox create python --cpus 1.5 --memory 512M --pids 100 --disk 2G
+  floe sandbox create --vm --memory 1G --vcpus 2
   floe sandbox create --session agent-7 --metadata owner=ann --env LANG=C.UTF-8")]
 pub(crate) struct Create {
     /// Template, or snapshot (id or its first 4 or more digits, name, or WORKSPACE/NAME) [default: base]
@@ -54,7 +55,13 @@ pub(crate) struct Create {
     /// Processors it may use: `2`, `0.5`
     #[arg(long, value_name = "N", value_parser = values::cpus)]
     cpus: Option<u64>,
-    /// Memory its processes may use: `512M`, `2G`
+    /// Be a virtual machine, which boots the kernel of `floe guest install`
+    #[arg(long)]
+    vm: bool,
+    /// With --vm: its virtual processors [default: 2]
+    #[arg(long, value_name = "N", requires = "vm")]
+    vcpus: Option<u8>,
+    /// Memory its processes may use, with --vm all that it has: `512M`, `2G`
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     memory: Option<u64>,
     /// Processes and threads it may have at once
@@ -108,6 +115,18 @@ impl Create {
     }
 
     fn request(&self) -> Result<CreateSandbox, ApiError> {
+        let mib = |bytes: u64| {
+            u32::try_from(bytes >> 20)
+                .map_err(|_| ApiError::new(ErrorKind::Usage, "that is more memory than there is"))
+        };
+        let vm = match self.vm {
+            false => None,
+            true => Some(VmSpec {
+                memory_mib: self.memory.map(mib).transpose()?,
+                vcpus: self.vcpus,
+                ..VmSpec::default()
+            }),
+        };
         Ok(CreateSandbox {
             template: self.template.clone(),
             metadata: by_key("the metadata key", &self.metadata)?,
@@ -120,13 +139,13 @@ impl Create {
             secure: true,
             limits: Limits {
                 cpu_millis: self.cpus,
-                memory_bytes: self.memory,
+                memory_bytes: self.memory.filter(|_| !self.vm),
                 pids: self.pids,
                 disk_bytes: self.disk,
             },
             idempotency_key: None,
             session: self.session.clone(),
-            vm: None,
+            vm,
         })
     }
 }
@@ -203,6 +222,20 @@ mod tests {
             ..CreateSandbox::default()
         };
         assert_eq!(request(&[]).unwrap(), expected);
+    }
+
+    #[test]
+    fn the_memory_of_a_machine_is_all_that_it_has() {
+        let machine = request(&["--vm", "--memory", "1G", "--vcpus", "4"]).unwrap();
+        let vm = VmSpec {
+            memory_mib: Some(1024),
+            vcpus: Some(4),
+            ..VmSpec::default()
+        };
+        assert_eq!(machine.vm, Some(vm));
+        assert_eq!(machine.limits, Limits::default());
+        assert_eq!(request(&["--vm"]).unwrap().vm, Some(VmSpec::default()));
+        assert!(request(&["--vcpus", "2"]).is_err(), "of what?");
     }
 
     #[test]

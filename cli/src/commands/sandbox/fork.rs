@@ -11,8 +11,8 @@ use crate::wire::sandbox::ForkedSandbox;
 
 /// Make further sandboxes of one as it is now, and print their ids
 ///
-/// They start with its files, environment and limits, and no processes. A snapshot of it is taken for
-/// that, and it goes on. If some cannot be made, those that were stay, and the command ends with status 1.
+/// They start with its files, environment and limits, and no processes; those of a virtual machine go on with its
+/// memory, every process included. A snapshot of it is taken for that, and it goes on. If some cannot be made, those that were stay, and the command ends with status 1.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:

@@ -6,6 +6,7 @@ use crate::commands::{Context, facts};
 use crate::error::ApiError;
 use crate::output::{printable, size};
 use crate::time;
+use crate::wire::records::SnapshotImage;
 use crate::wire::space::Size;
 use crate::wire::{ShowSnapshot, Sizes};
 
@@ -72,6 +73,7 @@ impl Show {
                 ),
             ),
             ("fidelity", shown.fidelity),
+            ("image", shown.image.as_ref().map_or_else(none, image)),
             ("layer", shown.layer.to_string()),
         ];
         if let Some(sizes) = &sizes {
@@ -95,4 +97,16 @@ impl Show {
         }
         context.output.text(&facts(&lines))
     }
+}
+
+/// An image in a few words.
+fn image(image: &SnapshotImage) -> String {
+    let mut text = image.state.clone();
+    if image.state != "failed" {
+        text = format!("{text}, {} of its own", size(image.bytes));
+    }
+    if let Some(parent) = &image.parent {
+        text = format!("{text}, over that of {parent}");
+    }
+    text
 }

@@ -253,7 +253,16 @@ pub fn list_snapshots(daemon: &Daemon, request: ListSnapshots) -> Result<Vec<Sna
 /// # Errors
 /// When the reference fits none, or more than one.
 pub fn show_snapshot(daemon: &Daemon, request: &ShowSnapshot) -> Result<Snapshot, ApiError> {
-    Ok(daemon.store.find_snapshot(&request.snapshot)?.into())
+    let found = daemon.store.find_snapshot(&request.snapshot)?;
+    let dir = daemon.store.images_dir().join(found.id.as_str());
+    let mut shown = Snapshot::from(found);
+    if let Some(image) = &mut shown.image {
+        // One that is gone, or was never finished, has none.
+        image.parent = floe_vmm::snapshot::image::Image::open(&dir)
+            .ok()
+            .and_then(|image| image.manifest().parent.clone());
+    }
+    Ok(shown)
 }
 
 fn fidelity(text: &str) -> Result<Fidelity, ApiError> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use floe_fs::id::WorkspaceName;
+use floe_fs::id::{SnapshotId, WorkspaceName};
 use floe_fs::{ForkSource, Quota, SandboxKind, SandboxRecord, SandboxState};
 use tracing::{info, warn};
 
@@ -209,12 +209,13 @@ impl Sandboxes {
         let snapshot = self.resolve(&template)?;
         let token = request.secure.then(new_token).transpose()?;
         let mut spec = Spec::new(request, self.settings.limits(&request.limits), token);
+        let memory = self.memory_for(&snapshot, &mut spec.vm)?;
         let network = spec.network;
         spec.network &= self.settings.network == Network::Host;
         spec.builds = builds;
         let record = SandboxRecord {
             id: new_id()?,
-            kind: match &request.vm {
+            kind: match &spec.vm {
                 None => SandboxKind::Process,
                 Some(_) => SandboxKind::Vm,
             },
@@ -250,7 +251,7 @@ impl Sandboxes {
         let made = self.store.fork(&ForkSource::Snapshot(snapshot), &[name]);
         let made = made
             .map_err(ApiError::from)
-            .and_then(|_| self.bring_up(&entry, &mut inner));
+            .and_then(|_| self.bring_up(&entry, &mut inner, memory.as_ref()));
         match made {
             Ok(()) => {
                 if network && !spec.network {
@@ -273,7 +274,13 @@ impl Sandboxes {
     }
 
     /// Has a sandbox run for the first time: its workspace is there under its name.
-    pub(super) fn bring_up(&self, entry: &Entry, inner: &mut Inner) -> Answer<()> {
+    /// A machine goes on from the memory of `memory`, if that is a snapshot, else it boots.
+    pub(super) fn bring_up(
+        &self,
+        entry: &Entry,
+        inner: &mut Inner,
+        memory: Option<&SnapshotId>,
+    ) -> Answer<()> {
         let workspace = self.store.workspace(&entry.id)?;
         let spec = Spec::of(&inner.record)?;
         if let Some(bytes) = spec.limits.disk_bytes {
@@ -285,7 +292,7 @@ impl Sandboxes {
             self.store.change_quota(&entry.id, quota)?;
         }
         inner.write(&self.store, |record| record.workspace = Some(workspace.id))?;
-        self.launch(entry, inner)?;
+        self.launch(entry, inner, memory)?;
         let ends_at = life::ends_at(spec.timeout_s.map(std::time::Duration::from_secs));
         let written = inner.write(&self.store, |record| {
             record.state = SandboxState::Running;

@@ -15,6 +15,7 @@ use super::create::{new_id, new_token};
 use super::engine::Engine;
 use super::entry::{Entry, Inner};
 use super::life::{self, FREEZE_WAIT, lost};
+use super::memory::keeps_memory;
 use super::spec::Spec;
 use super::start::not_running;
 use super::{Answer, Sandboxes, is_up};
@@ -63,12 +64,14 @@ impl Sandboxes {
             if !is_up(inner.record.state) {
                 return Err(not_snapshotted(&entry.id, inner.record.state));
             }
-            let take = || {
-                Ok(self
-                    .store
-                    .snapshot(&self.workspace_name_of(&entry)?, &options)?)
+            let name = self.workspace_name_of(&entry)?;
+            let taken = match keeps_memory(&inner)? {
+                true => self.with_memory(&entry, &mut inner, &name, &options, &|| door.close())?,
+                false => {
+                    let take = || Ok(self.store.snapshot(&name, &options)?);
+                    self.frozen(&entry, &mut inner, take, &|| door.close())?
+                }
             };
-            let taken = self.frozen(&entry, &mut inner, take, &|| door.close())?;
             if let Some(name) = &template {
                 self.store.set_template(name, &taken.id, None)?;
             }
@@ -221,8 +224,21 @@ impl Sandboxes {
                 return Err(error.into());
             }
         }
-        let act = || Ok(self.store.fork(&ForkSource::Workspace(name), &names)?);
+        let mut memory = None;
+        let act = || {
+            Ok(self
+                .store
+                .fork(&ForkSource::Workspace(name.clone()), &names)?)
+        };
         let made = match inner.record.state {
+            state if is_up(state) && keeps_memory(&inner)? => {
+                let options = SnapshotOptions::default();
+                let taken = self.with_memory(&source, &mut inner, &name, &options, &|| ());
+                taken.and_then(|taken| {
+                    memory = Some(taken.id.clone());
+                    Ok(self.store.fork(&ForkSource::Snapshot(taken.id), &names)?)
+                })
+            }
             state if is_up(state) => self.frozen(&source, &mut inner, act, &|| ()),
             SandboxState::Paused | SandboxState::Stopped => act(),
             other => Err(not_snapshotted(&source.id, other)),
@@ -241,7 +257,7 @@ impl Sandboxes {
         let mut forks = Vec::new();
         for (entry, mut lock) in entries.iter().zip(locks) {
             lock.record.snapshot = snapshot.clone();
-            let made = self.bring_up(entry, &mut lock);
+            let made = self.bring_up(entry, &mut lock, memory.as_ref());
             forks.push(match made.and_then(|()| self.shown(&lock.record)) {
                 Ok(shown) => ForkedSandbox::Sandbox(Box::new(shown)),
                 Err(error) => {

@@ -159,7 +159,7 @@ impl Sandboxes {
         self.refuse_when_ending()?;
         inner.set(&self.store, SandboxState::Creating, None)?;
         self.halt(entry, inner);
-        let started = between(inner).and_then(|()| self.launch(entry, inner));
+        let started = between(inner).and_then(|()| self.launch(entry, inner, None));
         let started = started.and_then(|()| {
             inner.write(&self.store, |record| {
                 record.state = SandboxState::Running;

@@ -9,6 +9,8 @@
 //! | [`start`] | mounts, starts and ends its processes |
 //! | [`life`] | pause, resume, kill, time |
 //! | [`freeze`] | snapshot, fork, rollback |
+//! | [`memory`] | the same of a machine, with its memory |
+//! | [`seal`] | makes images of memory durable, in the background |
 //! | [`expiry`] | ends those whose time is over, and notices those that ended by themselves |
 //! | [`recover`] | brings what a killed daemon left into a truthful state |
 //! | [`templates`], [`base`] | what sandboxes start from |
@@ -24,8 +26,10 @@ mod freeze;
 mod joined;
 mod life;
 mod log;
+mod memory;
 mod process;
 mod recover;
+mod seal;
 mod spec;
 mod start;
 mod templates;
@@ -82,6 +86,7 @@ pub struct Sandboxes {
     /// Sandboxes being made for an idempotency key or a session.
     creations: Joined<String, Answer<AttachedSandbox>>,
     making_base: Mutex<()>,
+    sealer: seal::Sealer,
     expiry: expiry::Clock,
     next_start: AtomicU64,
     ending: AtomicBool,
@@ -114,6 +119,7 @@ impl Sandboxes {
             snapshots: Joined::default(),
             creations: Joined::default(),
             making_base: Mutex::new(()),
+            sealer: seal::Sealer::default(),
             expiry: expiry::Clock::default(),
             next_start: AtomicU64::new(1),
             ending: AtomicBool::new(false),
@@ -417,6 +423,7 @@ impl Sandboxes {
         for entry in entries {
             self.stop_for_the_end(&entry);
         }
+        self.sealer.finish();
         if let Some(host) = self.host.get() {
             host.cgroups.tidy();
         }

@@ -31,6 +31,7 @@ impl Sandboxes {
             }
             _ => {}
         }
+        super::seal::recover(&self.store)?;
         self.forget_mount_point(super::base::WORKSPACE);
         for record in self.store.all_sandboxes()? {
             let id = record.id.clone();

@@ -33,7 +33,13 @@ pub(super) struct Sealer {
 
 impl Sealer {
     /// Has an image sealed. When there is no thread for it, it is done at once.
-    pub(super) fn push(&self, store: &Arc<Store>, id: SnapshotId, image: Image, parent: Option<PathBuf>) {
+    pub(super) fn push(
+        &self,
+        store: &Arc<Store>,
+        id: SnapshotId,
+        image: Image,
+        parent: Option<PathBuf>,
+    ) {
         let job = Job { id, image, parent };
         let jobs = self.jobs.get_or_init(|| Mutex::new(self.start(store)));
         let sent = match &*jobs.lock() {
@@ -102,7 +108,9 @@ pub(super) fn own_bytes(image: &Image) -> u64 {
 fn note(store: &Store, id: &SnapshotId, state: ImageState, bytes: u64) {
     match store.set_image(id, state, bytes) {
         Ok(()) => {}
-        Err(ImageError::NoSnapshot { .. }) => info!(snapshot = %id, "an image went with its snapshot"),
+        Err(ImageError::NoSnapshot { .. }) => {
+            info!(snapshot = %id, "an image went with its snapshot")
+        }
         Err(error) => warn!(snapshot = %id, %error, "the state of an image is not recorded"),
     }
 }

@@ -116,7 +116,11 @@ pub(super) fn shown(record: &SandboxRecord, workspace: &str) -> Result<Sandbox, 
         limits: spec.limits,
         unenforced: spec.unenforced,
         network: spec.network,
-        fidelity: "filesystem".to_owned(),
+        fidelity: match &spec.vm {
+            Some(vm) if vm.workspace.is_none() => "filesystem+memory",
+            _ => "filesystem",
+        }
+        .to_owned(),
         cursor: SandboxCursor::behind(record).to_string(),
     })
 }

@@ -6,6 +6,7 @@
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
+use floe_fs::id::SnapshotId;
 use floe_fs::{MountTarget, SandboxState, WorkspaceInfo};
 use tracing::warn;
 
@@ -22,8 +23,14 @@ use crate::wire::sandbox::VmSpec;
 
 impl Sandboxes {
     /// Starts the processes. The row says already that this is about to happen, and is not written here
-    /// but for limits that the host does not enforce.
-    pub(super) fn launch(&self, entry: &Entry, inner: &mut Inner) -> Answer<()> {
+    /// but for limits that the host does not enforce. A machine goes on from the memory of `memory`, if that is
+    /// a snapshot, else it boots.
+    pub(super) fn launch(
+        &self,
+        entry: &Entry,
+        inner: &mut Inner,
+        memory: Option<&SnapshotId>,
+    ) -> Answer<()> {
         self.refuse_when_ending()?;
         let host = self.host()?;
         let mut spec = Spec::of(&inner.record)?;
@@ -35,7 +42,7 @@ impl Sandboxes {
                 host,
                 entry,
                 workspace,
-                (&spec, vm),
+                (&spec, vm, memory),
                 &slot,
             )?)),
         };
@@ -109,10 +116,11 @@ impl Sandboxes {
         host: &Host,
         entry: &Entry,
         root: WorkspaceInfo,
-        (spec, vm): (&Spec, &VmSpec),
+        (spec, vm, memory): (&Spec, &VmSpec, Option<&SnapshotId>),
         slot: &Slot,
     ) -> Answer<Vm> {
         let root = Subject::Sandbox(root, None);
+        let images = self.store.images_dir();
         let workspace = match &vm.workspace {
             Some(name) => Some(Subject::Sandbox(self.store.workspace(name)?, None)),
             None => None,
@@ -126,6 +134,7 @@ impl Sandboxes {
                 workspace: workspace.as_ref(),
                 spec: vm,
                 store: self.store.dir(),
+                image: memory.map(|snapshot| (&*images, snapshot)),
                 limits: &spec.limits,
                 slot,
                 dir: &self.vms_dir(),

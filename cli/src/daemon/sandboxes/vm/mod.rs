@@ -146,6 +146,11 @@ impl Vm {
         }
     }
 
+    /// How much memory the machine has, in bytes.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        u64::from(self.memory_mib) << 20
+    }
+
     /// Holds the machine: none of its vCPUs runs.
     pub(super) fn pause(&self) -> Result<(), VmError> {
         self.monitor.pause()
