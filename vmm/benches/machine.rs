@@ -4,6 +4,8 @@
 //! page-table KVM an exit takes many times what it takes on a real one; figures of two kinds of host do
 //! not compare.
 
+#[path = "common/figure.rs"]
+mod figure;
 #[path = "../payload/host.rs"]
 mod payload_host;
 
@@ -13,6 +15,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use figure::{Figure, micros, report};
 use floe_vmm::kvm::HostPaths;
 use floe_vmm::machine::host::Host;
 use floe_vmm::machine::{DevicesConfig, Machine, unconfined};
@@ -26,32 +29,6 @@ const RUNS: usize = 20;
 
 struct Bench {
     host: Host,
-}
-
-/// What was measured, in a unit, sorted.
-struct Figure {
-    name: String,
-    unit: &'static str,
-    values: Vec<f64>,
-}
-
-impl Figure {
-    fn micros(name: impl Into<String>, values: Vec<f64>) -> Self {
-        Self::new(name, "us", values)
-    }
-
-    fn new(name: impl Into<String>, unit: &'static str, mut values: Vec<f64>) -> Self {
-        values.sort_by(f64::total_cmp);
-        Self {
-            name: name.into(),
-            unit,
-            values,
-        }
-    }
-
-    fn percentile(&self, percent: usize) -> f64 {
-        self.values[(self.values.len() - 1) * percent / 100]
-    }
 }
 
 fn main() {
@@ -110,65 +87,10 @@ fn main() {
             resident,
         ));
     }
-    report(&figures);
-}
-
-fn report(figures: &[Figure]) {
-    if std::env::args().any(|arg| arg == "--json") {
-        let object: serde_json::Map<String, serde_json::Value> = figures
-            .iter()
-            .map(|figure| {
-                let value = serde_json::json!({
-                    "unit": figure.unit, "n": figure.values.len(), "p50": figure.percentile(50),
-                    "p99": figure.percentile(99), "max": figure.percentile(100),
-                });
-                (figure.name.clone(), value)
-            })
-            .collect();
-        println!("{}", serde_json::Value::Object(object));
-        return;
-    }
-    println!("{}", machine());
-    println!(
-        "{:44} {:>6} {:>12} {:>12} {:>12}",
-        "", "n", "p50", "p99", "max"
+    report(
+        &figures,
+        "Of what a guest repeats, each value is the mean of one run, its start included.",
     );
-    for figure in figures {
-        println!(
-            "{:44} {:>6} {:>12.1} {:>12.1} {:>12.1}  {}",
-            figure.name,
-            figure.values.len(),
-            figure.percentile(50),
-            figure.percentile(99),
-            figure.percentile(100),
-            figure.unit,
-        );
-    }
-    println!("Of what a guest repeats, each value is the mean of one run, its start included.");
-}
-
-/// The machine that it was measured on.
-fn machine() -> String {
-    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let cpus = read("/proc/cpuinfo");
-    let model = cpus
-        .lines()
-        .find_map(|line| line.strip_prefix("model name"));
-    let model = model.map_or("unknown", |rest| rest.trim_start_matches([' ', '\t', ':']));
-    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let kvm = ["kvm_amd", "kvm_intel", "kvm_pvm"]
-        .into_iter()
-        .find(|module| std::path::Path::new("/sys/module").join(module).exists())
-        .unwrap_or("kvm");
-    let kernel = read("/proc/sys/kernel/osrelease");
-    format!(
-        "{threads} processors ({model}), kernel {}, {kvm}",
-        kernel.trim()
-    )
-}
-
-fn micros(duration: Duration) -> f64 {
-    duration.as_secs_f64() * 1e6
 }
 
 /// Time of `act`, many times.
