@@ -2,7 +2,8 @@
 //!
 //! The guest's init prints `tick N` for ever, N growing by one. After each snapshot the source goes on, a machine is
 //! set to the image and goes on too, and both must go on counting where they were; the next snapshot is of the
-//! clone, over the image that it came from. The exit code is 0 if that was so in each round.
+//! clone, over the image that it came from. Every page of each image must be the page at the pause. The exit code
+//! is 0 if all that was so in each round.
 
 use std::error::Error;
 use std::fs::File;
@@ -19,7 +20,9 @@ use floe_vmm::machine::host::Host;
 use floe_vmm::machine::memory::{RamSize, VcpuCount};
 use floe_vmm::machine::{Config, DevicesConfig, EmptyConfig, Machine, unconfined};
 use floe_vmm::snapshot::image::{Image, ImageWriter};
+use floe_vmm::snapshot::pages::Run;
 use floe_vmm::snapshot::{Options, Snapshotter};
+use vm_memory::{Bytes, GuestAddress};
 
 const MIB: u32 = 256;
 const VCPUS: u8 = 2;
@@ -113,6 +116,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let id = format!("image-{round}");
         let writer = ImageWriter::new(Path::new(dir), &id, RamSize::from_mib(MIB)?)?;
         let mut at = 0;
+        let mut truth = vec![0; (MIB as usize) << 20];
         let over = parent.as_ref().map(|parent| parent.manifest().id.clone());
         let (taken, stats) = snapshotter.take(
             (&id, over.as_deref()),
@@ -120,11 +124,30 @@ fn main() -> Result<(), Box<dyn Error>> {
             &Options::default(),
             &mut || {
                 at = last_tick(&machine);
-                Ok(())
+                machine
+                    .memory()
+                    .read_slice(&mut truth, GuestAddress(0))
+                    .map_err(|error| error.to_string())
             },
             &AtomicBool::new(false),
         )?;
         let mut image = writer.capture(taken, parent.as_ref(), Vec::new())?;
+        let mut found = vec![1; truth.len()];
+        let all = Run {
+            start: 0,
+            len: truth.len() / 4096,
+        };
+        image.read(all, &mut found)?;
+        let pages = truth.chunks(4096).zip(found.chunks(4096));
+        let wrong: Vec<usize> = pages
+            .enumerate()
+            .filter(|(_, (truth, found))| truth != found)
+            .map(|(page, _)| page)
+            .collect();
+        if !wrong.is_empty() {
+            return Err(format!("pages of the image are not those at the pause: {wrong:?}").into());
+        }
+        drop((truth, found));
         image.seal(parent.as_ref())?;
         println!(
             "snapshot {round}: {} pages, {} of them while it was held, {} rounds, {} KiB on disk",

@@ -153,9 +153,11 @@ impl Transports {
         act: impl Fn(&dyn KernelCache) -> std::io::Result<()>,
     ) -> std::io::Result<()> {
         // Called outside the lock: both wait for requests, and a transport may end meanwhile.
-        self.all()
-            .iter()
-            .fold(Ok(()), |done, transport| done.and(act(&**transport)))
+        let mut done = Ok(());
+        for transport in self.all() {
+            done = done.and(act(&*transport));
+        }
+        done
     }
 
     /// Does something while no transport serves a request.

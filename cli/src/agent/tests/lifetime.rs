@@ -100,7 +100,9 @@ fn closing_ends_the_agent_and_all_that_it_has_started() {
         let mut stream = guest.start(guest.script(script)).await;
         left = until(&mut stream, "end").await;
         assert!(left.lines().take(3).all(is_there), "{left}");
+        assert!(!guest.agent.is_closed());
         guest.agent.close();
+        assert!(guest.agent.is_closed());
         assert_eq!(stream.next().await, None);
         assert!(
             matches!(stream.error(), Some(AgentError::Gone { .. })),

@@ -79,14 +79,16 @@ pub fn sync() -> Result<(), Failure> {
 /// All of them, whatever fails with one; a directory that is not there is none to be synced.
 fn sync_each(dirs: &[&str]) -> Result<(), Failure> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    dirs.iter().fold(Ok(()), |done, dir| {
+    let mut done = Ok(());
+    for dir in dirs {
         let synced = match rustix::fs::open(*dir, flags, Mode::empty()) {
             Ok(opened) => rustix::fs::syncfs(&opened),
             Err(Errno::NOENT | Errno::NOTDIR) => Ok(()),
             Err(error) => Err(error),
         };
-        done.and(synced.map_err(|error| failed(&format!("sync {dir}"), error)))
-    })
+        done = done.and(synced.map_err(|error| failed(&format!("sync {dir}"), error)));
+    }
+    done
 }
 
 /// Opens the random device, if it is that: the agent waits for nothing.
