@@ -267,14 +267,16 @@ impl Store {
         ))
     }
 
-    /// Bytes of contents on the disk that deleting snapshots would free, once that is given back: what
-    /// nothing else shows. The cost is that of what stands directly on them, or of what they hold.
+    /// Bytes on the disk that deleting snapshots would free, once that is given back: contents that
+    /// nothing else shows, and memory that no other image had when theirs was finished. The cost is that of what stands directly on them, or of what they hold.
     ///
     /// # Errors
     /// When the store cannot be read.
     pub fn would_free(&self, snapshots: &[SnapshotInfo]) -> Result<u64, CollectError> {
         let layers = snapshots.iter().map(|info| info.layer).collect();
-        Estimate::new(&self.core)?.would_free(&self.core, &layers)
+        let images = snapshots.iter().filter_map(|info| info.image);
+        let images: u64 = images.map(|image| image.bytes).sum();
+        Ok(Estimate::new(&self.core)?.would_free(&self.core, &layers)? + images)
     }
 
     /// Has space given back in the background.

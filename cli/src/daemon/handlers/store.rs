@@ -2,11 +2,12 @@
 
 use std::ops::ControlFlow;
 
-use floe_fs::{DataProgress, RepairOptions};
+use floe_fs::{DataProgress, Fidelity, ImageState, RepairOptions, SnapshotFilter, SnapshotInfo};
+use floe_vmm::snapshot::image::Image;
 
 use crate::daemon::Daemon;
 use crate::error::ApiError;
-use crate::wire::check::{Checked, Repaired};
+use crate::wire::check::{Checked, Repaired, StoreProblem};
 use crate::wire::space::Setting;
 use crate::wire::{CheckStore, Progress, RepairStore, StoreConfig};
 
@@ -24,7 +25,48 @@ pub fn check_store(
         true => daemon.store.check_data(&mut teller(on_progress))?,
         false => daemon.store.check()?,
     };
-    Ok(report.into())
+    let mut checked = Checked::from(report);
+    for snapshot in with_memory(daemon)? {
+        checked
+            .problems
+            .extend(image_problem(daemon, &snapshot, request.data));
+    }
+    Ok(checked)
+}
+
+/// Snapshots whose image is durable: another may just be made.
+fn with_memory(daemon: &Daemon) -> Result<Vec<SnapshotInfo>, ApiError> {
+    let filter = SnapshotFilter {
+        fidelity: Some(Fidelity::FilesystemMemory),
+        ..SnapshotFilter::default()
+    };
+    let mut found = daemon.store.snapshots(&filter)?;
+    let is_sealed = |info: &SnapshotInfo| {
+        let image = info.image.as_ref();
+        image.is_some_and(|image| image.state == ImageState::Sealed)
+    };
+    found.retain(is_sealed);
+    Ok(found)
+}
+
+/// What is wrong with the image of a snapshot, if anything is. `data`: its memory is read too.
+fn image_problem(daemon: &Daemon, snapshot: &SnapshotInfo, data: bool) -> Option<StoreProblem> {
+    let dir = daemon.store.images_dir().join(snapshot.id.as_str());
+    let wrong = match Image::open(&dir) {
+        Err(error) => error.to_string(),
+        Ok(image) if data => image.verify().err()?.to_string(),
+        Ok(_) => return None,
+    };
+    // It may have been deleted meanwhile, which is no problem.
+    let there = daemon.store.find_snapshot(snapshot.id.as_str()).is_ok();
+    there.then(|| StoreProblem {
+        problem: "image".to_owned(),
+        message: format!(
+            "the memory of the snapshot {} cannot be used: {wrong}",
+            snapshot.id
+        ),
+        ..StoreProblem::default()
+    })
 }
 
 /// Puts right what can be, while nothing is mounted.

@@ -17,6 +17,8 @@ pub mod layout;
 mod manifest;
 mod open;
 mod sums;
+#[cfg(test)]
+mod tests;
 mod write;
 
 pub use manifest::{FileEntry, Manifest};

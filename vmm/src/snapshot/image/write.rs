@@ -365,7 +365,7 @@ impl Image {
     }
 
     /// Writes the image's file under a name that it then has whole or not at all.
-    fn write_as(&self, name: &str) -> Result<(), WriteError> {
+    pub(super) fn write_as(&self, name: &str) -> Result<(), WriteError> {
         let manifest = serde_json::to_vec(&self.manifest)?;
         let sections = [&manifest, &self.state, &self.extra];
         let mut hasher = blake3::Hasher::new();

@@ -411,17 +411,24 @@ impl Vsock {
             }
             Reset::Due => {}
         }
-        let Some(chain) = queues.pop(EVENT)? else {
+        // In all the room that there is: a driver says that it has given some back only when there was none
+        // left. To be told more than once is no harm.
+        let mut told = false;
+        queues.serve_later(EVENT, |queues, chain| {
+            // VIRTIO_VSOCK_EVENT_TRANSPORT_RESET is 0.
+            let len = chain
+                .write(queues.memory(), 0, &0u32.to_le_bytes())
+                .map_err(|source| Fault::Memory {
+                    queue: EVENT,
+                    source,
+                })?;
+            queues.put_used(EVENT, chain.head(), u32::try_from(len).unwrap_or(0))?;
+            told = true;
+            Ok(true)
+        })?;
+        if !told {
             return Ok(());
-        };
-        // VIRTIO_VSOCK_EVENT_TRANSPORT_RESET is 0.
-        let len = chain
-            .write(queues.memory(), 0, &0u32.to_le_bytes())
-            .map_err(|source| Fault::Memory {
-                queue: EVENT,
-                source,
-            })?;
-        queues.put_used(EVENT, chain.head(), u32::try_from(len).unwrap_or(0))?;
+        }
         self.set_reset(Reset::Told);
         queues.tell(EVENT)
     }

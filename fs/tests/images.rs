@@ -1,0 +1,109 @@
+//! Images of machines' memory, as far as the store goes: which snapshots have one, and when its directory goes.
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use floe_fs::id::SnapshotId;
+use floe_fs::{
+    DeleteSelection, Fidelity, ImageError, ImageState, SnapshotFilter, SnapshotInfo,
+    SnapshotOptions, Store,
+};
+
+use common::{name, new_store};
+
+fn store_with_w(dir: &Path) -> Arc<Store> {
+    let store = new_store(dir);
+    store.create_workspace(&name("w")).unwrap();
+    store
+}
+
+/// A snapshot whose image is as far as that, with a file in it.
+fn with_image(store: &Store, state: ImageState) -> (SnapshotInfo, PathBuf) {
+    let id = SnapshotId::random().unwrap();
+    let dir = store.images_dir().join(id.as_str());
+    fs::create_dir_all(&dir).unwrap();
+    fs::write(dir.join("memory"), "pages").unwrap();
+    let options = SnapshotOptions {
+        id: Some(id.clone()),
+        ..SnapshotOptions::default()
+    };
+    let taken = store.snapshot("w", &options).unwrap();
+    assert_eq!(taken.id, id);
+    assert_eq!(taken.fidelity, Fidelity::Filesystem, "nothing was said yet");
+    store.set_image(&id, state, 4096).unwrap();
+    (store.find_snapshot(id.as_str()).unwrap(), dir)
+}
+
+fn of(store: &Store, fidelity: Fidelity) -> Vec<SnapshotId> {
+    let filter = SnapshotFilter {
+        fidelity: Some(fidelity),
+        ..SnapshotFilter::default()
+    };
+    let found = store.snapshots(&filter).unwrap();
+    found.into_iter().map(|info| info.id).collect()
+}
+
+fn delete(store: &Store, id: &SnapshotId) {
+    let these = DeleteSelection::These(vec![id.to_string()]);
+    store.delete_snapshots(&these, false).unwrap();
+}
+
+#[test]
+fn a_snapshot_has_memory_as_long_as_its_image_can_be_used() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir_of_store = scratch.path().join("store");
+    let store = store_with_w(&dir_of_store);
+    let (captured, _) = with_image(&store, ImageState::Captured);
+    let (sealed, dir) = with_image(&store, ImageState::Sealed);
+    let (failed, gone) = with_image(&store, ImageState::Failed);
+    assert_eq!(captured.fidelity, Fidelity::FilesystemMemory);
+    assert_eq!(sealed.image.unwrap().bytes, 4096);
+    assert_eq!(failed.fidelity, Fidelity::Filesystem);
+    assert_eq!(failed.image.unwrap().state, ImageState::Failed);
+    assert!(dir.exists() && !gone.exists());
+    let (memory, files) = (Fidelity::FilesystemMemory, Fidelity::Filesystem);
+    assert_eq!(of(&store, memory), [sealed.id.clone(), captured.id.clone()]);
+    assert_eq!(of(&store, files), [failed.id.clone()]);
+    assert!(store.would_free(&[sealed.clone()]).unwrap() >= 4096);
+    drop(store);
+    let store = Store::open(&dir_of_store).unwrap();
+    assert_eq!(of(&store, memory), [sealed.id, captured.id]);
+    assert!(dir.exists());
+}
+
+#[test]
+fn an_image_goes_with_its_snapshot_and_when_the_store_is_opened_if_it_has_none() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir_of_store = scratch.path().join("store");
+    let store = store_with_w(&dir_of_store);
+    let (kept, kept_dir) = with_image(&store, ImageState::Sealed);
+    let (gone, gone_dir) = with_image(&store, ImageState::Sealed);
+    delete(&store, &gone.id);
+    assert!(!gone_dir.exists() && kept_dir.exists());
+    // One whose snapshot went while it was made.
+    fs::create_dir_all(&gone_dir).unwrap();
+    let late = store.set_image(&gone.id, ImageState::Captured, 1);
+    assert!(matches!(late, Err(ImageError::NoSnapshot { snapshot }) if snapshot == gone.id));
+    assert!(!gone_dir.exists());
+    // And one that a daemon was killed with.
+    let left = store
+        .images_dir()
+        .join(SnapshotId::random().unwrap().as_str());
+    fs::create_dir_all(&left).unwrap();
+    drop(store);
+    let store = Store::open(&dir_of_store).unwrap();
+    assert!(!left.exists() && kept_dir.exists());
+    delete(&store, &kept.id);
+    assert_eq!(fs::read_dir(store.images_dir()).unwrap().count(), 0);
+}
+
+#[test]
+fn an_image_that_the_disk_has_no_room_for_is_refused() {
+    let scratch = tempfile::tempdir().unwrap();
+    let store = store_with_w(&scratch.path().join("store"));
+    store.room_for_image(4096).unwrap();
+    assert!(store.room_for_image(u64::MAX / 4).is_err());
+}
