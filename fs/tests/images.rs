@@ -66,8 +66,8 @@ fn a_snapshot_has_memory_as_long_as_its_image_can_be_used() {
     assert!(dir.exists() && !gone.exists());
     let (memory, files) = (Fidelity::FilesystemMemory, Fidelity::Filesystem);
     assert_eq!(of(&store, memory), [sealed.id.clone(), captured.id.clone()]);
-    assert_eq!(of(&store, files), [failed.id.clone()]);
-    assert!(store.would_free(&[sealed.clone()]).unwrap() >= 4096);
+    assert_eq!(of(&store, files), [failed.id]);
+    assert!(store.would_free(std::slice::from_ref(&sealed)).unwrap() >= 4096);
     drop(store);
     let store = Store::open(&dir_of_store).unwrap();
     assert_eq!(of(&store, memory), [sealed.id, captured.id]);

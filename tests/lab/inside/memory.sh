@@ -34,7 +34,7 @@ step "a machine in the middle of something"
 source_id=$("$floe" sandbox create -q --vm --memory 384M --vcpus 2)
 "$floe" sandbox exec "$source_id" --user root -i -- sh -c 'mkdir -p /root/pair && cat >/root/pair.py' <"$here/pair.py"
 in_machine "$source_id" sh -c 'setsid python3 /root/pair.py /root/pair >/root/pair.log 2>&1 &'
-within 60 in_machine "$source_id" grep -qx 'step 3' /root/pair.log || fail "the program does not begin"
+within 240 in_machine "$source_id" grep -qx 'step 3' /root/pair.log || fail "the program does not begin"
 boot=$(in_machine "$source_id" cat /proc/sys/kernel/random/boot_id)
 has "$("$floe" sandbox show "$source_id")" filesystem+memory
 
