@@ -87,7 +87,9 @@ fn a_sandbox_that_is_said_to_be_paused_is() {
         assert!(!is_frozen(&server, &sandbox), "its processes stand still");
     }
     fs::remove_file(filler).expect("room again");
-    assert_eq!(server.api().post(&paths[0], &json!({})).status, 204);
+    // What was done the first time, with room that is kept back, is not done again.
+    let paused = server.api().post(&paths[0], &json!({})).status;
+    assert_eq!(paused, if refused.status == 204 { 409 } else { 204 });
     assert!(is_frozen(&server, &sandbox), "its processes run");
 }
 

@@ -54,6 +54,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     for (device, fault) in machine.faults() {
         eprintln!("{device}: {fault}");
     }
+    eprintln!("{} exits", machine.exits());
     // Its console goes with it, and so does the other end of what is shown.
     drop(machine);
     show.join().map_err(|_| "the console was not shown")?;

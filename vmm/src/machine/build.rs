@@ -1,5 +1,6 @@
 //! Building a machine: everything of it in the one order that works.
 
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
 use super::devices::{Devices, DevicesConfig, DevicesError, Wiring};
@@ -154,6 +155,7 @@ impl Machine {
             console: config.console,
             vcpus: vcpus.into_iter().map(Mutex::new).collect(),
             vcpu_threads: Mutex::default(),
+            exits: AtomicU64::new(0),
             vm,
             ram: config.ram,
             host: Compat::of(host, tsc_khz),

@@ -205,6 +205,12 @@ impl Devices {
         self.fs.iter().map(in_flight).sum()
     }
 
+    /// Requests that were sent to servers.
+    pub(super) fn fs_requests(&self) -> u64 {
+        let sent = |fs: &Shared<Transport<Fs>>| lock(fs).device().requests();
+        self.fs.iter().map(sent).sum()
+    }
+
     /// Whether nothing is under way between the guest and the servers of its file systems, FORGETs
     /// included, which have no answer.
     pub(crate) fn fs_is_quiet(&self) -> bool {

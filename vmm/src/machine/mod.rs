@@ -17,6 +17,7 @@ pub(crate) mod overlay;
 pub mod vcpu;
 pub mod vm;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -97,6 +98,7 @@ pub(crate) struct Parts {
     /// Each is locked by its thread while it runs, and free while that is held at the gate.
     pub(crate) vcpus: Vec<Mutex<Vcpu>>,
     vcpu_threads: Mutex<Vec<JoinHandle<()>>>,
+    exits: AtomicU64,
     pub(crate) vm: Arc<Vm>,
     pub(crate) ram: RamSize,
     /// What a snapshot of it needs of a host.
@@ -128,6 +130,7 @@ impl Machine {
                 let runner = Runner {
                     buses: &parts.buses,
                     gate: &parts.gate,
+                    exits: &parts.exits,
                 };
                 runner.run(&parts.vcpus[number]);
             })?;
@@ -237,6 +240,18 @@ impl Machine {
     #[must_use]
     pub fn fs_in_flight(&self) -> usize {
         self.parts.devices.fs_in_flight()
+    }
+
+    /// How often vCPUs came out of the guest because it asked for something.
+    #[must_use]
+    pub fn exits(&self) -> u64 {
+        self.parts.exits.load(Ordering::Relaxed)
+    }
+
+    /// Requests that were sent to servers of file systems.
+    #[must_use]
+    pub fn fs_requests(&self) -> u64 {
+        self.parts.devices.fs_requests()
     }
 
     /// The saved form of every device. For a machine that is paused.

@@ -108,7 +108,19 @@ pub enum Event {
         lines: Vec<String>,
         /// Devices that stood still.
         faults: Vec<DeviceFault>,
+        /// What it did.
+        #[serde(default)]
+        counts: Counts,
     },
+}
+
+/// What a machine did in its life.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// How often its vCPUs came to the monitor.
+    pub exits: u64,
+    /// Requests to servers of file systems.
+    pub fs_requests: u64,
 }
 
 /// How a machine ended.

@@ -25,7 +25,7 @@ use std::time::Duration;
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 
 pub use config::{Confinement, ConsoleConfig, FsSpec, MonitorConfig, VsockSpec};
-pub use messages::{Command, DeviceFault, Event, How, LINE_MAX};
+pub use messages::{Command, Counts, DeviceFault, Event, How, LINE_MAX};
 pub use setup::SetupError;
 
 use crate::confine::filters::{Role, install};
@@ -347,6 +347,10 @@ impl Monitor {
             panic: console.panic().map(str::to_owned),
             lines: console.last_lines(REPORTED_LINES),
             faults: self.faults(),
+            counts: Counts {
+                exits: self.machine.exits(),
+                fs_requests: self.machine.fs_requests(),
+            },
         }
     }
 }

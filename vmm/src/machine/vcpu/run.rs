@@ -1,5 +1,6 @@
 //! The loop of a vCPU: enter the guest, serve what it exits for, until told otherwise.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use kvm_ioctls::{VcpuExit, VcpuFd};
@@ -33,6 +34,8 @@ pub(crate) struct Buses {
 pub(crate) struct Runner<'a> {
     pub(crate) buses: &'a Buses,
     pub(crate) gate: &'a Gate,
+    /// Counts those in which the guest asked for something.
+    pub(crate) exits: &'a AtomicU64,
 }
 
 impl Runner<'_> {
@@ -57,6 +60,7 @@ impl Runner<'_> {
     fn step(&self, id: u8, fd: &mut VcpuFd) -> Entered {
         match fd.run() {
             Ok(exit) => {
+                self.exits.fetch_add(1, Ordering::Relaxed);
                 if let Some(end) = self.serve(id, exit) {
                     self.gate.end(end);
                 }

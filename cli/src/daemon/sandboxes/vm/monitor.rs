@@ -15,11 +15,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use floe_guest::vm::GAVE_UP;
-use floe_vmm::monitor::{Command, Event, How, LINE_MAX, MonitorConfig};
+use floe_vmm::monitor::{Command, Counts, Event, How, LINE_MAX, MonitorConfig};
 use floe_vmm::snapshot::Stats;
 use parking_lot::{Condvar, Mutex};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use super::VmError;
 use crate::daemon::sandboxes::process::{Cgroup, Host, entering, open_log, wait_ended};
@@ -443,8 +443,11 @@ fn listen(socket: UnixStream, shared: &Shared) {
                 message,
                 panic,
                 lines,
+                counts,
                 ..
             }) => {
+                let Counts { exits, fs_requests } = counts;
+                info!(exits, fs_requests, "a virtual machine has ended");
                 said.ended = Some(Ended {
                     how,
                     message,

@@ -117,6 +117,12 @@ impl Fs {
         self.pending.len()
     }
 
+    /// Frames that were sent to the server, by this device or the one that it goes on from.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        self.next_tag - 1
+    }
+
     /// Whether everything that was taken from the queues is with the server, and answered.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
