@@ -2,11 +2,12 @@
 
 use std::collections::HashSet;
 use std::fs::{DirBuilder, File, Permissions};
-use std::io::{self, Read};
+use std::io::{self, Read, Seek};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
 
 use rustix::fs::FlockOperation;
 use thiserror::Error;
@@ -172,6 +173,11 @@ fn is_full(error: &io::Error) -> bool {
     )
 }
 
+/// How long a lock is waited for that nobody says to have.
+const ORPHAN_WAIT: Duration = Duration::from_secs(1);
+/// How long to rest before looking again.
+const ORPHAN_REST: Duration = Duration::from_millis(2);
+
 /// Keeps other processes out of the store while its file is open.
 struct Lock {
     file: File,
@@ -183,18 +189,27 @@ impl Lock {
     fn take(dir: &Path) -> Result<Self, OpenError> {
         let path = dir.join(LOCK);
         let mut file = open_private(&path).map_err(access("write to", &path))?;
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                let mut pid = String::new();
-                file.read_to_string(&mut pid)
-                    .map_err(access("read", &path))?;
+        let give_up = Instant::now() + ORPHAN_WAIT;
+        loop {
+            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => break,
+                Err(rustix::io::Errno::WOULDBLOCK) => {}
+                Err(errno) => return Err(access("lock", &path)(errno.into())),
+            }
+            let mut pid = String::new();
+            file.read_to_string(&mut pid)
+                .map_err(access("read", &path))?;
+            file.rewind().map_err(access("read", &path))?;
+            // Whoever had it gave it up in order. A process that it was starting at that moment has the
+            // lock too, until it executes its program.
+            let orphan = pid.is_empty() || pid == CLEAN;
+            if !orphan || Instant::now() > give_up {
                 return Err(OpenError::Locked {
                     dir: dir.to_owned(),
                     pid: pid.trim().parse().ok(),
                 });
             }
-            Err(errno) => return Err(access("lock", &path)(errno.into())),
+            std::thread::sleep(ORPHAN_REST);
         }
         let mut last = String::new();
         let crashed = file.read_to_string(&mut last).is_err() || last != CLEAN;
