@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 
 use vm_memory::GuestMemoryError;
 
-use super::image::{is_zero, offset, parts, punch};
+use super::image::{by_zero, offset, parts, punch};
 use super::pages::{Pages, Run};
 use super::ram::{Ram, bytes};
 
@@ -63,25 +63,13 @@ impl<'a> Copier<'a> {
 
     /// Writes pages that were copied before.
     pub(super) fn write(&mut self, first: usize, pages: &[u8]) -> io::Result<()> {
-        let zero: Vec<bool> = pages.chunks(4096).map(is_zero).collect();
-        let mut at = 0;
-        while at < zero.len() {
-            let is_zero = zero[at];
-            let end = (at..zero.len())
-                .find(|page| zero[*page] != is_zero)
-                .unwrap_or(zero.len());
-            let run = Run {
-                start: first + at,
-                len: end - at,
-            };
+        for (run, is_zero, bytes) in by_zero(first, pages) {
             if is_zero {
                 self.clear(run)?;
             } else {
-                self.file
-                    .write_all_at(&pages[bytes(at)..bytes(end)], offset(run.start))?;
+                self.file.write_all_at(bytes, offset(run.start))?;
                 self.filled.insert_run(run);
             }
-            at = end;
         }
         Ok(())
     }

@@ -39,29 +39,34 @@ pub(in crate::snapshot) fn punch(file: &File, run: Run) -> io::Result<()> {
     Ok(rustix::fs::fallocate(file, flags, offset(run.start), len)?)
 }
 
+/// Pages as runs of which all are zeros, or none is: where each is, and its bytes.
+pub(in crate::snapshot) fn by_zero(
+    first: usize,
+    pages: &[u8],
+) -> impl Iterator<Item = (Run, bool, &[u8])> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let rest = pages.get(bytes(at)..).filter(|rest| !rest.is_empty())?;
+        let mut each = rest.chunks(4096).map(is_zero);
+        let zero = each.next()?;
+        let len = 1 + each.take_while(|is_zero| *is_zero == zero).count();
+        let run = Run {
+            start: first + at,
+            len,
+        };
+        at += len;
+        Some((run, zero, &rest[..bytes(len).min(rest.len())]))
+    })
+}
+
 /// Writes pages where they are not all zeros; the file has a hole there before.
 pub(super) fn write_sparse(file: &File, first: usize, pages: &[u8]) -> io::Result<()> {
-    let mut at = 0;
-    let each: Vec<bool> = pages.chunks(4096).map(is_zero).collect();
-    while at < each.len() {
-        if each[at] {
-            at += 1;
-            continue;
-        }
-        let end = (at..each.len())
-            .find(|page| each[*page])
-            .unwrap_or(each.len());
-        file.write_all_at(
-            &pages[bytes(at)..bytes(end).min(pages.len())],
-            offset(first + at),
-        )?;
-        at = end;
-    }
-    Ok(())
+    let mut filled = by_zero(first, pages).filter(|(_, zero, _)| !zero);
+    filled.try_for_each(|(run, _, bytes)| file.write_all_at(bytes, offset(run.start)))
 }
 
 /// Whether a page has nothing but zeros.
-pub(in crate::snapshot) fn is_zero(page: &[u8]) -> bool {
+pub(super) fn is_zero(page: &[u8]) -> bool {
     // By words, which the compiler makes vectors of.
     let (words, rest) = page.as_chunks::<64>();
     rest.iter().all(|byte| *byte == 0)

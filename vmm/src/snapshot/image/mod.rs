@@ -26,7 +26,7 @@ pub use open::{Image, OpenError};
 pub use sums::{Damage, VerifyError};
 pub use write::{ImageWriter, Taken, TakenError, WriteError};
 
-pub(super) use files::{is_zero, offset, parts, punch};
+pub(super) use files::{by_zero, offset, parts, punch};
 
 /// An image's file once it is sealed.
 const SEALED: &str = "image";
