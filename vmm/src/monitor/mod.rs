@@ -5,7 +5,8 @@
 //! closes, the machine is stopped: it does not outlive who started it.
 //!
 //! Order, and the invariant it keeps: everything is opened and the machine is built; then the
-//! process is confined; only then does the guest run its first instruction. A reset ends the monitor
+//! process is confined; only then is anything read that a guest may have made (a saved state, a queue), and does the
+//! guest run its first instruction. A reset ends the monitor
 //! too; starting the machine again is a new monitor's work, so that nothing of a guest is left over.
 
 mod config;
@@ -123,11 +124,13 @@ impl Monitor {
         let snapshotter = ready.snapshotter();
         let snapshots = match &config.confinement {
             None => {
+                ready.restore()?;
                 ready.start(&unconfined())?;
                 Snapshots::start(snapshotter, || Ok(())).map_err(SetupError::Sockets)?
             }
             Some(confinement) => {
                 setup::jail(&config, confinement).enter()?;
+                ready.restore()?;
                 ready.start(&filtered())?;
                 let confined = || install(Role::Snapshots).map_err(io::Error::other);
                 let snapshots = Snapshots::start(snapshotter, confined);

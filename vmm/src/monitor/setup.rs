@@ -101,17 +101,27 @@ impl SetupError {
 /// A machine that has not started, and what belongs to its monitor.
 pub(super) struct Ready {
     pub(super) machine: Machine,
-    // The image that it goes on from.
-    base: Option<String>,
+    // What it goes on from, and the host that it has to fit.
+    goes_on: Option<(Image, Host)>,
     pub(super) console: Option<UnixListener>,
 }
 
 impl Ready {
     /// What takes its snapshots.
     pub(super) fn snapshotter(&self) -> Snapshotter {
-        match &self.base {
+        match &self.goes_on {
             None => Snapshotter::new(&self.machine),
-            Some(base) => Snapshotter::of_restored(&self.machine, base),
+            Some((image, _)) => Snapshotter::of_restored(&self.machine, &image.manifest().id),
+        }
+    }
+
+    /// Sets the machine to the image that it goes on from, if there is one. What the image says of the
+    /// machine came from a monitor that its guest may have taken over, so this is done by a process that is
+    /// confined; everything that it takes is open.
+    pub(super) fn restore(&mut self) -> Result<(), SetupError> {
+        match self.goes_on.take() {
+            None => Ok(()),
+            Some((image, host)) => Ok(self.machine.restore(&image, &host)?),
         }
     }
 
@@ -137,7 +147,7 @@ pub(super) fn build(config: &MonitorConfig) -> Result<Ready, SetupError> {
         None => None,
         Some(path) => Some(UnixListener::bind(path).map_err(open("console socket", path))?),
     };
-    let (machine, base) = match (&config.kernel, &config.image) {
+    let (machine, goes_on) = match (&config.kernel, &config.image) {
         (Some(kernel), None) => {
             let config = Config {
                 ram,
@@ -156,15 +166,13 @@ pub(super) fn build(config: &MonitorConfig) -> Result<Ready, SetupError> {
                 console: shared_console(config)?,
                 devices: devices(config)?,
             };
-            let mut machine = Machine::empty(&host, config)?;
-            machine.restore(&image, &host)?;
-            (machine, Some(image.manifest().id.clone()))
+            (Machine::empty(&host, config)?, Some((image, host)))
         }
         _ => return Err(SetupError::NothingToRun),
     };
     Ok(Ready {
         machine,
-        base,
+        goes_on,
         console,
     })
 }

@@ -24,6 +24,13 @@ impl Again {
         self.0 == 0
     }
 
+    /// One more.
+    pub(super) fn add(&mut self, index: usize) {
+        if index < 32 {
+            self.0 |= 1 << index;
+        }
+    }
+
     /// The queues, in order.
     pub(super) fn queues(self) -> impl Iterator<Item = u16> {
         (0..32).filter(move |index| self.0 & 1 << index != 0)
@@ -122,9 +129,7 @@ impl<'a> Queues<'a> {
 
     /// The device will be called for queue `index` again soon, by the event loop.
     pub fn again(&mut self, index: usize) {
-        if index < 32 {
-            self.again.0 |= 1 << index;
-        }
+        self.again.add(index);
     }
 
     /// Calls `take` with each chain of queue `index` until there is none or `take` wants no more

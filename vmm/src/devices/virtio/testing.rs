@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use vm_memory::{Bytes, GuestAddress};
 
-use super::mmio::Transport;
+use super::mmio::{AGAIN_TOKEN, Transport};
 use super::{Fault, VirtioDevice};
 use crate::devices::bus::BusDevice;
 use crate::devices::events::{EventSet, HostEvents};
@@ -124,6 +124,12 @@ impl<D: VirtioDevice> Driver<D> {
             });
         }
         self.set(0x70, 15);
+    }
+
+    /// What comes after a restore: the kick, and the event loop's first turn.
+    pub(crate) fn kick(&mut self) {
+        self.transport.kick();
+        self.transport.ready(AGAIN_TOKEN, EventSet::IN);
     }
 
     /// Zeroed memory of `len` bytes that no other buffer has.

@@ -228,7 +228,7 @@ fn restored(driver: &Driver<Fs>) -> (Driver<Fs>, Server) {
     let state = driver.transport.save();
     second.transport.restore(state.clone()).unwrap();
     assert_eq!(second.transport.save(), state);
-    second.transport.kick();
+    second.kick();
     (second, Server(far))
 }
 

@@ -8,7 +8,7 @@ use super::peer::Peer;
 use crate::devices::bus::BusDevice;
 use crate::devices::events::{EventSet, HostEvents};
 use crate::devices::virtio::VirtioDevice;
-use crate::devices::virtio::mmio::Transport;
+use crate::devices::virtio::mmio::{AGAIN_TOKEN, Transport};
 use crate::devices::virtio::testing::line;
 use crate::machine::memory::GuestMemory;
 
@@ -120,6 +120,7 @@ impl<D: VirtioDevice, P: Peer<D>> Bench<D, P> {
 
     pub(super) fn kick(&mut self) {
         self.call(Transport::kick);
+        self.ready(AGAIN_TOKEN, EventSet::IN);
     }
 
     /// Another device takes its place, with what it saved.

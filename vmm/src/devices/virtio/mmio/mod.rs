@@ -80,7 +80,7 @@ pub struct Transport<D> {
 /// Most faults of one device that are logged.
 const WARNINGS_MAX: u32 = 8;
 /// The token of `again_event`; devices use smaller ones.
-const AGAIN_TOKEN: u32 = u32::MAX;
+pub(in crate::devices::virtio) const AGAIN_TOKEN: u32 = u32::MAX;
 
 impl<D: VirtioDevice> std::fmt::Debug for Transport<D> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -160,6 +160,11 @@ impl<D: VirtioDevice> Transport<D> {
         if let Err(fault) = call(&mut self.device, &mut queues) {
             self.stop(fault);
         }
+        self.wake_for_again();
+    }
+
+    /// Has the event loop call this device, if a queue was left with something in it.
+    fn wake_for_again(&self) {
         if let Some(event) = self.again_event.as_ref().filter(|_| !self.again.is_empty())
             && let Err(error) = event.write(1)
         {

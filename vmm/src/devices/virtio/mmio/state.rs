@@ -198,16 +198,15 @@ impl<D: VirtioDevice> Transport<D> {
         Ok(())
     }
 
-    /// After a restore, when the machine is about to run: looks into every queue, since what the
-    /// driver put there just before the save may not have been seen, and raises an interrupt that
-    /// was not acknowledged.
+    /// After a restore: has the event loop look into every queue once the machine runs, since what the
+    /// driver put there just before the save may not have been seen, and raises an interrupt that was not
+    /// acknowledged. Nothing of the guest's is read here: who restores a machine is not confined yet.
     pub fn kick(&mut self) {
         if self.is_active() {
-            for index in (0u16..).take(self.queues.len()) {
-                if self.is_active() {
-                    self.call(|device, queues| device.notified(index, queues));
-                }
+            for index in 0..self.queues.len() {
+                self.again.add(index);
             }
+            self.wake_for_again();
         }
         if self.interrupt.status != 0 {
             self.interrupt.line.raise();

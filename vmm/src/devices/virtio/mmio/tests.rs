@@ -214,6 +214,8 @@ fn a_saved_device_goes_on_where_it_was() {
     assert_eq!(second.save(), state);
     driver.transport = second;
     driver.transport.kick();
+    assert_eq!(driver.used(0), [], "whoever restores is not confined yet");
+    driver.kick();
     assert_eq!(driver.used(0), [(1, 4)]);
 }
 

@@ -214,7 +214,7 @@ impl Guest {
                 let fits = self.driver.transport.restore(state);
                 assert_eq!(fits, Ok(()), "what a device saved is refused");
                 self.known.clear();
-                self.driver.transport.kick();
+                self.driver.kick();
             }
             _ => {
                 self.driver

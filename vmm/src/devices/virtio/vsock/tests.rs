@@ -438,7 +438,7 @@ fn after_a_restore_the_guest_is_told_that_its_connections_are_gone() {
     let at = guest.driver.buffer(4);
     guest.driver.write(at, &[0xff; 4]);
     guest.driver.add(EVENT, &[(at, 4, true)]);
-    guest.driver.transport.kick();
+    guest.driver.kick();
     assert_eq!(guest.driver.used(EVENT).len(), 1);
     assert_eq!(guest.driver.read(at, 4), [0; 4]);
     // It was told, and perhaps has not heard: who calls now has to wait, or the guest would give the call up with
