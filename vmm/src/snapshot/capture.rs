@@ -114,8 +114,9 @@ pub enum SnapshotError {
         /// Why, in words.
         what: String,
     },
-    /// Requests to file systems were under way for too long: nobody knows what would become of them.
-    #[error("{count} requests to file systems did not end in time")]
+    /// Messages to the servers of file systems were under way for too long: nobody knows what would become of
+    /// them. Of `count` the guest waits for an answer; others have none.
+    #[error("messages to file systems were under way for too long ({count} wait for an answer)")]
     FsInFlight {
         /// How many.
         count: usize,
@@ -205,6 +206,21 @@ impl Snapshotter {
         held: &mut dyn FnMut() -> Result<(), String>,
         cancel: &AtomicBool,
     ) -> Result<(Taken, Stats), SnapshotError> {
+        let taken = self.attempt((id, over), memory, options, held, cancel);
+        // However it ended: what was much once is not kept for ever.
+        self.aside.truncate(ASIDE_KEPT);
+        self.aside.shrink_to(ASIDE_KEPT);
+        taken
+    }
+
+    fn attempt(
+        &mut self,
+        (id, over): (&str, Option<&str>),
+        memory: &File,
+        options: &Options,
+        held: &mut dyn FnMut() -> Result<(), String>,
+        cancel: &AtomicBool,
+    ) -> Result<(Taken, Stats), SnapshotError> {
         let start = Instant::now();
         let mut stats = Stats::default();
         let go_on = || !cancel.load(Ordering::Acquire);
@@ -259,8 +275,6 @@ impl Snapshotter {
             state: state.encode()?,
         };
         self.track.rebase(id);
-        self.aside.truncate(ASIDE_KEPT);
-        self.aside.shrink_to(ASIDE_KEPT);
         stats.total = start.elapsed();
         Ok((taken, stats))
     }
@@ -304,8 +318,9 @@ impl Snapshotter {
         held: &mut dyn FnMut() -> Result<(), String>,
         stats: &mut Stats,
     ) -> Result<(MachineState, Pages, i64), SnapshotError> {
-        let count = self.parts.devices.fs_in_flight();
-        if count > 0 {
+        // The pause waits for them, but not for ever.
+        if !self.parts.devices.fs_is_quiet() {
+            let count = self.parts.devices.fs_in_flight();
             return Err(SnapshotError::FsInFlight { count });
         }
         let state = MachineState {

@@ -75,16 +75,14 @@ impl<'a> Copier<'a> {
     }
 
     fn clear(&mut self, run: Run) -> io::Result<()> {
-        for page in (run.start..run.end()).filter(|page| self.filled.contains(*page)) {
-            punch(
-                self.file,
-                Run {
-                    start: page,
-                    len: 1,
-                },
-            )?;
+        let mut at = run.start;
+        while let Some(start) = (at..run.end()).find(|page| self.filled.contains(*page)) {
+            let filled = (start..run.end()).take_while(|page| self.filled.contains(*page));
+            let len = filled.count();
+            punch(self.file, Run { start, len })?;
+            at = start + len;
+            (start..at).for_each(|page| self.filled.remove(page));
         }
-        (run.start..run.end()).for_each(|page| self.filled.remove(page));
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ pub const VERSION: u32 = 1;
 /// Bytes of the header.
 pub const HEADER_LEN: usize = 72;
 /// Most bytes of each section: what is in memory at once when an image is opened.
-pub const SECTION_MAX: u64 = 64 << 20;
+pub const SECTION_MAX: u64 = 256 << 20;
 
 /// The header: where the sections end, and what they must hash to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

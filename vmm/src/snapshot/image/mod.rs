@@ -14,6 +14,7 @@
 mod files;
 pub mod header;
 pub mod layout;
+mod lease;
 mod manifest;
 mod open;
 mod sums;

@@ -93,18 +93,17 @@ impl Image {
     /// # Errors
     /// [`OpenError`].
     pub fn open(dir: &Path) -> Result<Self, OpenError> {
-        match Self::open_as(dir, SEALED, true) {
-            Err(OpenError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
-            opened => return opened,
-        }
-        match Self::open_as(dir, CAPTURED, false) {
-            Err(OpenError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                Err(OpenError::Absent {
-                    path: dir.to_owned(),
-                })
+        // Sealing gives it the first name and then takes the second away, perhaps between two looks.
+        for (name, sealed) in [(SEALED, true), (CAPTURED, false), (SEALED, true)] {
+            match Self::open_as(dir, name, sealed) {
+                Err(OpenError::Read { path, source })
+                    if source.kind() == io::ErrorKind::NotFound && path == dir.join(name) => {}
+                opened => return opened,
             }
-            opened => opened,
         }
+        Err(OpenError::Absent {
+            path: dir.to_owned(),
+        })
     }
 
     fn open_as(dir: &Path, name: &str, sealed: bool) -> Result<Self, OpenError> {

@@ -168,6 +168,55 @@ fn an_image_that_is_not_finished_is_removed_or_says_so() {
 }
 
 #[test]
+fn what_somebody_can_still_write_to_is_no_image() {
+    let dir = tempfile::tempdir().unwrap();
+    let writer = ImageWriter::new(dir.path(), "image", ram()).unwrap();
+    // As a monitor would that its guest has taken over.
+    let kept = writer.memory().try_clone().unwrap();
+    let error = writer
+        .capture(taken(Pages::none(PAGES)), None, Vec::new())
+        .unwrap_err();
+    assert!(matches!(error, WriteError::StillWritten { .. }), "{error}");
+    assert!(!dir.path().join("image").exists());
+    drop(kept);
+    let image = Memory::default().image(dir.path(), "image", &[], None);
+    let refused = image.files()[0].write_all_at(b"x", 0).unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(libc::EBADF));
+}
+
+#[test]
+fn what_could_not_be_opened_again_is_not_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let writer = ImageWriter::new(dir.path(), "image", ram()).unwrap();
+    let extra = vec![0; usize::try_from(header::SECTION_MAX).unwrap() + 1];
+    let error = writer
+        .capture(taken(Pages::none(PAGES)), None, extra)
+        .unwrap_err();
+    assert!(
+        matches!(error, WriteError::TooLarge { section: "extra part", len } if len == header::SECTION_MAX + 1),
+        "{error}"
+    );
+    assert!(!dir.path().join("image").exists());
+}
+
+#[test]
+fn an_image_is_sealed_although_its_parent_goes_meanwhile() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut memory = Memory::default();
+    memory.0.insert(3, 1);
+    let mut parent = memory.image(dir.path(), "parent", &[3], None);
+    parent.seal(None).unwrap();
+    memory.0.insert(4, 2);
+    let mut image = memory.image(dir.path(), "image", &[4], Some(&parent));
+    // Open still, and its files gone.
+    fs::remove_dir_all(parent.dir()).unwrap();
+    image.seal(Some(&parent)).unwrap();
+    let again = Image::open(image.dir()).unwrap();
+    again.verify().unwrap();
+    memory.assert_is(&again);
+}
+
+#[test]
 fn a_parent_of_another_size_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let memory = Memory::default();

@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::header::Header;
+use super::header::{Header, SECTION_MAX};
 use super::layout::{self, OWN};
-use super::{CAPTURED, FileEntry, Image, MEMORY, Manifest, SEALED, files, sums};
+use super::{CAPTURED, FileEntry, Image, MEMORY, Manifest, SEALED, files, lease, sums};
 use crate::machine::memory::{LimitError, RamSize, VcpuCount};
 use crate::snapshot::compat::Compat;
 use crate::snapshot::pages::{Pages, Run};
@@ -68,7 +68,9 @@ impl Taken {
         let ram = RamSize::from_mib(taken.ram_mib).map_err(|_| TakenError::Impossible)?;
         let total = usize::try_from(ram.bytes() / 4096).unwrap_or(usize::MAX);
         let vcpus = VcpuCount::new(taken.vcpus);
-        if !taken.pages.is_sound() || taken.pages.total() != total || vcpus.is_err() {
+        let state = taken.state.len() as u64;
+        let sound = taken.pages.is_sound() && taken.pages.total() == total;
+        if !sound || vcpus.is_err() || state > SECTION_MAX {
             return Err(TakenError::Impossible);
         }
         Ok(taken)
@@ -102,6 +104,20 @@ pub enum WriteError {
     /// The manifest cannot be written.
     #[error("the manifest cannot be written")]
     Manifest(#[from] serde_json::Error),
+    /// More than an image may have, so nobody could open it.
+    #[error("its {section} would have {len} bytes, and may have {SECTION_MAX}")]
+    TooLarge {
+        /// Which section of the image's file.
+        section: &'static str,
+        /// What it would have.
+        len: u64,
+    },
+    /// Somebody can still write to its memory.
+    #[error("somebody who was to fill {path} has it open for writing still", path = path.display())]
+    StillWritten {
+        /// The memory file.
+        path: PathBuf,
+    },
 }
 
 fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> WriteError {
@@ -162,7 +178,8 @@ impl ImageWriter {
     }
 
     /// Finishes an image whose pages are written: machines can start from it when this returns. It is as
-    /// durable as the page cache.
+    /// durable as the page cache. Whoever filled the memory file has closed it before: what machines start
+    /// from must not change under them.
     ///
     /// # Errors
     /// [`WriteError`]: then nothing is left of it.
@@ -179,10 +196,9 @@ impl ImageWriter {
             made_for: self.id.clone(),
             sums: None,
         }];
-        let mut handles = vec![self.memory.try_clone().map_err(failed("use", &self.dir))?];
         let written_pages = own.count() as u64;
-        let extents = match parent {
-            None => layout::compose(&own, &[]).extents,
+        let (extents, theirs) = match parent {
+            None => (layout::compose(&own, &[]).extents, Vec::new()),
             Some(parent) => {
                 if parent.manifest.ram_mib != taken.ram_mib {
                     return Err(WriteError::OtherRam {
@@ -193,9 +209,11 @@ impl ImageWriter {
                 let path = self.dir.join(MEMORY);
                 self.drop_same(&mut own, parent)
                     .map_err(failed("compare", &path))?;
-                self.over(&own, parent, &mut files, &mut handles)?
+                self.over(&own, parent, &mut files)?
             }
         };
+        let mut handles = vec![self.closed_for_writing()?];
+        handles.extend(theirs);
         debug_assert_eq!(layout::check(&extents, own.total(), files.len()), Ok(()));
         let manifest = Manifest {
             id: self.id.clone(),
@@ -245,14 +263,27 @@ impl ImageWriter {
         Ok(())
     }
 
-    /// Lays the own pages over the parent's: copies what has to be, links what is used.
+    /// The memory file for reading, once nobody can write to it any more.
+    fn closed_for_writing(&mut self) -> Result<File, WriteError> {
+        let path = self.dir.join(MEMORY);
+        let memory = File::open(&path).map_err(failed("open", &path))?;
+        // The last reference that is known of to the one that could be written to.
+        self.memory = memory.try_clone().map_err(failed("use", &path))?;
+        match lease::only_read(&memory).map_err(failed("ask who writes to", &path))? {
+            true => Ok(memory),
+            false => Err(WriteError::StillWritten { path }),
+        }
+    }
+
+    /// Lays the own pages over the parent's: copies what has to be, links what is used. Returns what is
+    /// where, and the parent's files.
     fn over(
         &self,
         own: &Pages,
         parent: &Image,
         files: &mut Vec<FileEntry>,
-        handles: &mut Vec<File>,
-    ) -> Result<Vec<layout::Extent>, WriteError> {
+    ) -> Result<(Vec<layout::Extent>, Vec<File>), WriteError> {
+        let mut handles = Vec::new();
         let layout = layout::compose(own, &parent.manifest.extents);
         let mut buffer = vec![0; bytes(files::AT_ONCE)];
         let path = self.dir.join(MEMORY);
@@ -291,7 +322,7 @@ impl ImageWriter {
         for extent in &mut extents {
             extent.file = numbers[extent.file].unwrap_or(OWN);
         }
-        Ok(extents)
+        Ok((extents, handles))
     }
 }
 
@@ -333,9 +364,15 @@ impl Image {
             let target = self.sums_path(&entry.name);
             // The parent's own, if it is there and sealed: the file is the same.
             if let Some((from, hash)) = parent.filter(|_| number != OWN).and_then(made) {
-                link_over(&from, &target).map_err(failed("link", &target))?;
-                entry.sums = Some(hash);
-                continue;
+                match link_over(&from, &target) {
+                    Ok(()) => {
+                        entry.sums = Some(hash);
+                        continue;
+                    }
+                    // The parent was removed meanwhile.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    Err(error) => return Err(failed("link", &target)(error)),
+                }
             }
             file.sync_all().map_err(failed("sync", &path))?;
             let sums = sums::make(file, self.bytes()).map_err(failed("read", &path))?;
@@ -367,11 +404,19 @@ impl Image {
     /// Writes the image's file under a name that it then has whole or not at all.
     pub(super) fn write_as(&self, name: &str) -> Result<(), WriteError> {
         let manifest = serde_json::to_vec(&self.manifest)?;
-        let sections = [&manifest, &self.state, &self.extra];
+        let sections = [
+            ("manifest", &manifest),
+            ("state", &self.state),
+            ("extra part", &self.extra),
+        ];
         let mut hasher = blake3::Hasher::new();
-        sections.iter().for_each(|section| {
-            hasher.update(section);
-        });
+        for (section, bytes) in sections {
+            let len = bytes.len() as u64;
+            if len > SECTION_MAX {
+                return Err(WriteError::TooLarge { section, len });
+            }
+            hasher.update(bytes);
+        }
         let header = Header {
             manifest_len: manifest.len() as u64,
             state_len: self.state.len() as u64,
