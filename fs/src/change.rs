@@ -217,6 +217,8 @@ pub struct SnapshotRow {
     pub expires_at: Option<i64>,
     /// Nothing deletes it until that is taken back.
     pub protected: bool,
+    /// How far the memory of a machine is that is to belong to it, if any is.
+    pub image: Option<ImageState>,
     /// Labels.
     pub labels: Vec<(String, String)>,
 }

@@ -23,11 +23,13 @@ pub enum ImageState {
     Sealed = 1,
     /// There is none: it could not be finished.
     Failed = 2,
+    /// The files are frozen, and memory is still being written down.
+    Capturing = 3,
 }
 
 impl ImageState {
     pub(crate) fn of(number: u8) -> Option<Self> {
-        [Self::Captured, Self::Sealed, Self::Failed]
+        [Self::Captured, Self::Sealed, Self::Failed, Self::Capturing]
             .into_iter()
             .find(|state| *state as u8 == number)
     }
@@ -39,6 +41,7 @@ impl ImageState {
             Self::Captured => "captured",
             Self::Sealed => "sealed",
             Self::Failed => "failed",
+            Self::Capturing => "capturing",
         }
     }
 }
@@ -107,9 +110,11 @@ mod tests {
 
     #[test]
     fn states_are_what_they_are_stored_as() {
-        for state in [ImageState::Captured, ImageState::Sealed, ImageState::Failed] {
-            assert_eq!(ImageState::of(state as u8), Some(state));
+        use ImageState::{Captured, Capturing, Failed, Sealed};
+        for (state, number) in [(Captured, 0), (Sealed, 1), (Failed, 2), (Capturing, 3)] {
+            assert_eq!(state as u8, number);
+            assert_eq!(ImageState::of(number), Some(state));
         }
-        assert_eq!(ImageState::of(3), None);
+        assert_eq!(ImageState::of(4), None);
     }
 }

@@ -75,6 +75,41 @@ fn a_snapshot_has_memory_as_long_as_its_image_can_be_used() {
 }
 
 #[test]
+fn memory_that_is_being_captured_is_told_from_the_freeze_on() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir_of_store = scratch.path().join("store");
+    let store = store_with_w(&dir_of_store);
+    let options = SnapshotOptions {
+        memory: true,
+        ..SnapshotOptions::default()
+    };
+    let capturing = |info: &SnapshotInfo| {
+        let state = info.image.map(|image| image.state);
+        assert_eq!(state, Some(ImageState::Capturing));
+        assert_eq!(info.fidelity, Fidelity::FilesystemMemory);
+    };
+    let taken = store.snapshot("w", &options).unwrap();
+    capturing(&taken);
+    let forked = store.snapshot_to_fork("w", &options).unwrap();
+    assert_eq!(forked.automatic.as_deref(), Some("fork"));
+    let dir = store.images_dir().join(taken.id.as_str());
+    fs::create_dir_all(&dir).unwrap();
+    // As after a kill: it stays for whoever knows what is in it.
+    drop(store);
+    let store = Store::open(&dir_of_store).unwrap();
+    capturing(&store.find_snapshot(taken.id.as_str()).unwrap());
+    assert!(dir.exists());
+    assert_eq!(
+        of(&store, Fidelity::FilesystemMemory),
+        [forked.id, taken.id.clone()]
+    );
+    store.set_image(&taken.id, ImageState::Captured, 5).unwrap();
+    let info = store.find_snapshot(taken.id.as_str()).unwrap();
+    assert_eq!(info.image.unwrap().state, ImageState::Captured);
+    assert_eq!(info.image.unwrap().bytes, 5);
+}
+
+#[test]
 fn an_image_goes_with_its_snapshot_and_when_the_store_is_opened_if_it_has_none() {
     let scratch = tempfile::tempdir().unwrap();
     let dir_of_store = scratch.path().join("store");

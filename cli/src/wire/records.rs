@@ -147,7 +147,8 @@ pub struct Snapshot {
     pub durable: bool,
     /// What it can bring back: `filesystem` or `filesystem+memory`.
     pub fidelity: String,
-    /// The image of a machine's memory: `captured` (machines can start from it), `sealed` (durable) or `failed`.
+    /// The image of a machine's memory: `capturing`, `captured` (machines can start from it), `sealed` (durable)
+    /// or `failed`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<SnapshotImage>,
     /// The message kept with it.

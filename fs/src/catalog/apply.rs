@@ -506,8 +506,8 @@ fn add_snapshot(connection: &Connection, row: &SnapshotRow) -> rusqlite::Result<
     connection
         .prepare_cached(
             "INSERT INTO snapshot (workspace, layer, id, name, message, automatic, created_at, \
-             elapsed_us, durable, expires_at, protected) \
-             VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11)",
+             elapsed_us, durable, expires_at, protected, image, image_bytes) \
+             VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13)",
         )?
         .execute(params![
             int(row.workspace.0),
@@ -521,6 +521,8 @@ fn add_snapshot(connection: &Connection, row: &SnapshotRow) -> rusqlite::Result<
             row.durable,
             row.expires_at,
             row.protected,
+            row.image.map(|state| state as u8),
+            row.image.map(|_| 0),
         ])?;
     for (key, value) in &row.labels {
         connection

@@ -151,8 +151,8 @@ fn snapshot_list(query: &SnapshotQuery<'_>) -> (String, Vec<rusqlite::types::Val
         None => {}
     }
     match query.memory {
-        Some(true) => sql.push_str(" AND s.image IN (0, 1)"),
-        Some(false) => sql.push_str(" AND (s.image IS NULL OR s.image NOT IN (0, 1))"),
+        Some(true) => sql.push_str(" AND s.image IN (0, 1, 3)"),
+        Some(false) => sql.push_str(" AND (s.image IS NULL OR s.image NOT IN (0, 1, 3))"),
         None => {}
     }
     if let Some(before) = query.before {

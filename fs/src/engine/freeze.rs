@@ -16,6 +16,7 @@ use crate::change::{Change, EventRow, Row, SnapshotRow};
 use crate::core::{Chore, Core};
 use crate::dispatch::Dispatch;
 use crate::id::{Ino, LayerId, SnapshotId, WorkspaceId};
+use crate::image::ImageState;
 use crate::layers::TreeError;
 use crate::retention::SnapshotClass;
 
@@ -31,6 +32,8 @@ pub(crate) struct SnapshotSpec {
     pub(crate) durable: bool,
     pub(crate) expires_at: Option<i64>,
     pub(crate) protected: bool,
+    /// Memory of a machine is to belong to it, and is being written down.
+    pub(crate) memory: bool,
     /// The snapshot that the workspace is put back on, if it is.
     pub(crate) back_to: Option<SnapshotId>,
     pub(crate) started: Instant,
@@ -120,6 +123,7 @@ fn freeze_rows(
         durable: spec.durable,
         expires_at: spec.expires_at,
         protected: spec.protected,
+        image: spec.memory.then_some(ImageState::Capturing),
         labels: spec.labels.clone().into_iter().collect(),
     })));
     // Of a snapshot its own row tells everything, and another would cost it a page more.

@@ -6,12 +6,15 @@ use std::time::Instant;
 use thiserror::Error;
 
 use super::control::Control;
-use super::types::{Fidelity, SnapshotFilter, SnapshotInfo, SnapshotOptions, rfc3339};
+use super::types::{
+    Fidelity, SnapshotFilter, SnapshotImage, SnapshotInfo, SnapshotOptions, rfc3339,
+};
 use super::{SnapshotCursor, Store, WorkspaceError};
 use crate::catalog::{CatalogError, SnapshotQuery, SnapshotRecord, WorkspaceRecord};
 use crate::dispatch::OpError;
 use crate::engine::{FreezeError, SnapshotSpec, finish, freeze_closed};
 use crate::id::SnapshotId;
+use crate::image::ImageState;
 
 /// Shortest beginning of an id that can stand for it.
 const PREFIX_MIN: usize = 4;
@@ -101,6 +104,7 @@ pub(super) fn new_spec(
         durable: options.durable,
         expires_at: options.expires_at,
         protected: options.protected,
+        memory: options.memory,
         back_to: None,
         started,
     })
@@ -130,6 +134,18 @@ impl Store {
         self.with_control(workspace, |record, control| {
             self.snapshot_locked(record, control, options, None, started)
         })
+    }
+
+    /// As [`Store::snapshot`], of one that is taken to fork it at once.
+    ///
+    /// # Errors
+    /// [`SnapshotError`].
+    pub fn snapshot_to_fork(
+        &self,
+        workspace: &str,
+        options: &SnapshotOptions,
+    ) -> Result<SnapshotInfo, SnapshotError> {
+        self.snapshot_for("fork", workspace, options)
     }
 
     /// As [`Store::snapshot`], of one that Floe takes by itself.
@@ -203,8 +219,14 @@ impl Store {
             },
             elapsed_us,
             durable: spec.durable,
-            fidelity: Fidelity::Filesystem,
-            image: None,
+            fidelity: match spec.memory {
+                true => Fidelity::FilesystemMemory,
+                false => Fidelity::Filesystem,
+            },
+            image: spec.memory.then_some(SnapshotImage {
+                state: ImageState::Capturing,
+                bytes: 0,
+            }),
             automatic: spec.automatic.map(str::to_owned),
             expires_at: spec.expires_at.map(rfc3339),
             protected: spec.protected,

@@ -176,6 +176,9 @@ pub struct SnapshotOptions {
     pub expires_at: Option<i64>,
     /// Let nothing delete it.
     pub protected: bool,
+    /// The memory of a machine is to belong to it. Whoever says so notes how far that has come, by
+    /// [`super::Store::set_image`], or deletes it.
+    pub memory: bool,
 }
 
 /// Which snapshots to list. Conditions are joined by "and".
@@ -375,8 +378,8 @@ impl From<SnapshotRecord> for SnapshotInfo {
             elapsed_us: record.elapsed_us,
             durable: record.durable,
             fidelity: match record.image {
-                Some((ImageState::Captured | ImageState::Sealed, _)) => Fidelity::FilesystemMemory,
-                _ => Fidelity::Filesystem,
+                Some((ImageState::Failed, _)) | None => Fidelity::Filesystem,
+                Some(_) => Fidelity::FilesystemMemory,
             },
             image: record
                 .image

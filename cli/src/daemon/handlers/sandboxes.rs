@@ -83,19 +83,25 @@ pub fn resume_sandbox(
     daemon.sandboxes.resume(&id, timeout, request.cold)
 }
 
-/// Takes a snapshot of a sandbox; one that is being taken is the answer.
+/// Takes a snapshot of a sandbox; one that is being taken is the answer. One with memory is given up when
+/// `is_there` says that nobody waits for it any more.
 ///
 /// # Errors
 /// When the reference fits none, its state forbids it, or the name is not allowed.
-pub fn snapshot_sandbox(daemon: &Daemon, request: &SnapshotSandbox) -> Result<Snapshot, ApiError> {
+pub fn snapshot_sandbox(
+    daemon: &Daemon,
+    request: &SnapshotSandbox,
+    is_there: &dyn Fn() -> bool,
+) -> Result<Snapshot, ApiError> {
     check_texts(request.message.as_deref(), &request.labels)?;
-    daemon.sandboxes.snapshot(&SnapshotSandbox {
+    let request = SnapshotSandbox {
         sandbox: find_id(daemon, &request.sandbox)?,
         ..request.clone()
-    })
+    };
+    daemon.sandboxes.snapshot(&request, &|| !is_there())
 }
 
-/// Makes further sandboxes of one as it is now.
+/// Makes further sandboxes of one as it is now. `is_there`: as for [`snapshot_sandbox`].
 ///
 /// # Errors
 /// When the reference fits none, or its state forbids it. A fork that could not be made is no error,
@@ -103,11 +109,13 @@ pub fn snapshot_sandbox(daemon: &Daemon, request: &SnapshotSandbox) -> Result<Sn
 pub fn fork_sandbox(
     daemon: &Daemon,
     request: &ForkSandbox,
+    is_there: &dyn Fn() -> bool,
 ) -> Result<Vec<ForkedSandbox>, ApiError> {
-    daemon.sandboxes.fork(&ForkSandbox {
+    let request = ForkSandbox {
         sandbox: find_id(daemon, &request.sandbox)?,
         ..request.clone()
-    })
+    };
+    daemon.sandboxes.fork(&request, &|| !is_there())
 }
 
 /// Puts a sandbox back on a snapshot and starts it again.

@@ -47,6 +47,7 @@ pub fn snapshot(daemon: &Daemon, request: TakeSnapshot) -> Result<Snapshot, ApiE
         durable: request.durable,
         expires_at: request.expires_at.as_deref().map(nanoseconds).transpose()?,
         protected: request.protected,
+        memory: false,
     };
     daemon.sandboxes.write_back_workspace(&request.workspace)?;
     Ok(daemon.store.snapshot(&request.workspace, &options)?.into())

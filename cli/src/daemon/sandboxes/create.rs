@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use floe_fs::id::{SnapshotId, WorkspaceName};
+use floe_fs::id::WorkspaceName;
 use floe_fs::{ForkSource, Quota, SandboxKind, SandboxRecord, SandboxState};
 use tracing::{info, warn};
 
 use super::entry::{Entry, Inner};
 use super::spec::{Spec, digest};
+use super::vm::GoesOn;
 use super::{Answer, Sandboxes, life};
 use crate::config::Network;
 use crate::error::{ApiError, ErrorKind};
@@ -274,12 +275,12 @@ impl Sandboxes {
     }
 
     /// Has a sandbox run for the first time: its workspace is there under its name.
-    /// A machine goes on from the memory of `memory`, if that is a snapshot, else it boots.
+    /// A machine goes on from `memory`, if there is any, else it boots.
     pub(super) fn bring_up(
         &self,
         entry: &Entry,
         inner: &mut Inner,
-        memory: Option<&SnapshotId>,
+        memory: Option<&GoesOn>,
     ) -> Answer<()> {
         let workspace = self.store.workspace(&entry.id)?;
         let spec = Spec::of(&inner.record)?;

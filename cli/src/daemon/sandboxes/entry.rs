@@ -4,6 +4,7 @@
 //! acted on, and again when that is done; `agent` is there exactly while the processes can answer.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use floe_fs::{SandboxRecord, SandboxState, Store};
 use parking_lot::{Mutex, RwLock};
@@ -25,6 +26,8 @@ pub(super) struct Entry {
     pub(super) token: Option<Token>,
     /// For requests that only talk to the agent, and wait for nothing else.
     pub(super) agent: RwLock<Option<Agent>>,
+    /// How many wait for `inner` to end it: what takes long under that lock and can be given up is.
+    ending: AtomicUsize,
     /// Who waits for it to go on, one at a time: each takes a thread.
     pub(super) waking: tokio::sync::Mutex<()>,
 }
@@ -69,8 +72,29 @@ impl Entry {
                 restless: 0,
             }),
             agent: RwLock::new(None),
+            ending: AtomicUsize::new(0),
             waking: tokio::sync::Mutex::new(()),
         })
+    }
+
+    /// Says that somebody is about to end it, until the guard is dropped: to be had before `inner` is waited for.
+    pub(super) fn to_be_ended(&self) -> ToBeEnded<'_> {
+        self.ending.fetch_add(1, Ordering::AcqRel);
+        ToBeEnded(&self.ending)
+    }
+
+    /// Whether somebody is about to.
+    pub(super) fn is_to_be_ended(&self) -> bool {
+        self.ending.load(Ordering::Acquire) > 0
+    }
+}
+
+/// See [`Entry::to_be_ended`].
+pub(super) struct ToBeEnded<'a>(&'a AtomicUsize);
+
+impl Drop for ToBeEnded<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

@@ -162,6 +162,7 @@ impl Sandboxes {
         let Ok(entry) = self.entry(id) else {
             return;
         };
+        let _ends = entry.to_be_ended();
         // One lock from the look to the deed: whoever gives it time was before, or comes too late.
         let Ok(mut inner) = self.locked(&entry) else {
             return;

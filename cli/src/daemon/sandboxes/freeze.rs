@@ -15,7 +15,7 @@ use super::create::{new_id, new_token};
 use super::engine::Engine;
 use super::entry::{Entry, Inner};
 use super::life::{self, FREEZE_WAIT, lost};
-use super::memory::keeps_memory;
+use super::memory::{Wanted, keeps_memory};
 use super::spec::Spec;
 use super::start::not_running;
 use super::{Answer, Sandboxes, is_up};
@@ -33,11 +33,17 @@ const FORKS_MAX: u32 = 100;
 
 impl Sandboxes {
     /// Takes a snapshot of a sandbox that runs. One that is being taken for an equal request is the answer.
+    /// With memory it takes a while, and is given up when `is_unwanted` says that whoever asked has gone; others
+    /// who asked for the same are not left without.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`]; [`ErrorKind::Conflict`] if it does not run; [`ErrorKind::Unavailable`] when
     /// its processes do not come to rest: there is no snapshot then.
-    pub fn snapshot(&self, request: &SnapshotSandbox) -> Answer<Snapshot> {
+    pub fn snapshot(
+        &self,
+        request: &SnapshotSandbox,
+        is_unwanted: &dyn Fn() -> bool,
+    ) -> Answer<Snapshot> {
         check_texts(request.message.as_deref(), &request.labels)?;
         let template = request
             .name
@@ -66,7 +72,15 @@ impl Sandboxes {
             }
             let name = self.workspace_name_of(&entry)?;
             let taken = match keeps_memory(&inner)? {
-                true => self.with_memory(&entry, &mut inner, &name, &options, &|| door.close())?,
+                true => {
+                    let wanted = Wanted {
+                        options: &options,
+                        to_fork: false,
+                        is_unwanted: &|| is_unwanted() && door.is_alone(),
+                        before_it_goes_on: &|| door.close(),
+                    };
+                    self.with_memory(&entry, &mut inner, &name, &wanted)?
+                }
                 false => {
                     let take = || Ok(self.store.snapshot(&name, &options)?);
                     self.frozen(&entry, &mut inner, take, &|| door.close())?
@@ -177,10 +191,15 @@ impl Sandboxes {
     }
 
     /// Makes further sandboxes of a sandbox as it is now, and starts them. Each is there or says why not.
+    /// `is_unwanted`: as for [`Sandboxes::snapshot`].
     ///
     /// # Errors
     /// As [`Sandboxes::snapshot`], then there is none.
-    pub fn fork(&self, request: &ForkSandbox) -> Answer<Vec<ForkedSandbox>> {
+    pub fn fork(
+        &self,
+        request: &ForkSandbox,
+        is_unwanted: &dyn Fn() -> bool,
+    ) -> Answer<Vec<ForkedSandbox>> {
         self.refuse_when_ending()?;
         if request.count == 0 || request.count > FORKS_MAX {
             let what = format!("there may be 1 to {FORKS_MAX} forks at once");
@@ -224,7 +243,7 @@ impl Sandboxes {
                 return Err(error.into());
             }
         }
-        let mut memory = None;
+        let (mut memory, mut only_for_these) = (None, None);
         let act = || {
             Ok(self
                 .store
@@ -232,11 +251,24 @@ impl Sandboxes {
         };
         let made = match inner.record.state {
             state if is_up(state) && keeps_memory(&inner)? => {
-                let options = SnapshotOptions::default();
-                let taken = self.with_memory(&source, &mut inner, &name, &options, &|| ());
+                let wanted = Wanted {
+                    options: &SnapshotOptions::default(),
+                    to_fork: true,
+                    is_unwanted,
+                    before_it_goes_on: &|| (),
+                };
+                let taken = self.with_memory(&source, &mut inner, &name, &wanted);
                 taken.and_then(|taken| {
-                    memory = Some(taken.id.clone());
-                    Ok(self.store.fork(&ForkSource::Snapshot(taken.id), &names)?)
+                    let of = ForkSource::Snapshot(taken.id.clone());
+                    let made = self.goes_on(&taken.id).and_then(|goes_on| {
+                        memory = Some(goes_on);
+                        Ok(self.store.fork(&of, &names)?)
+                    });
+                    if made.is_err() {
+                        self.take_away(&taken);
+                    }
+                    only_for_these = Some(taken);
+                    made
                 })
             }
             state if is_up(state) => self.frozen(&source, &mut inner, act, &|| ()),
@@ -265,6 +297,10 @@ impl Sandboxes {
                     ForkedSandbox::Error(error)
                 }
             });
+        }
+        let is_there = |fork: &ForkedSandbox| matches!(fork, ForkedSandbox::Sandbox(_));
+        if let Some(taken) = only_for_these.filter(|_| !forks.iter().any(is_there)) {
+            self.take_away(&taken);
         }
         Ok(forks)
     }

@@ -72,13 +72,24 @@ impl<K: Eq + Hash + Clone, T: Clone> Joined<K, T> {
 
     fn close(&self, key: &K, flight: &Arc<Flight<T>>) {
         let mut under_way = self.under_way.lock();
-        if under_way
-            .get(key)
-            .is_some_and(|now| Arc::ptr_eq(now, flight))
-        {
+        if is(&under_way, key, flight) {
             under_way.remove(key);
         }
     }
+
+    fn is_open(&self, key: &K, flight: &Arc<Flight<T>>) -> bool {
+        is(&self.under_way.lock(), key, flight)
+    }
+}
+
+/// Whether this is what is under way of a key.
+fn is<K: Eq + Hash, T>(
+    under_way: &HashMap<K, Arc<Flight<T>>>,
+    key: &K,
+    flight: &Arc<Flight<T>>,
+) -> bool {
+    let now = under_way.get(key);
+    now.is_some_and(|now| Arc::ptr_eq(now, flight))
 }
 
 /// By which others join work that is under way.
@@ -94,15 +105,25 @@ impl<K: Eq + Hash + Clone, T: Clone> Door<'_, K, T> {
         self.joined.close(self.key, self.flight);
     }
 
+    /// Whether nobody else waits for the result so far.
+    pub(super) fn is_alone(&self) -> bool {
+        self.others() == 0
+    }
+
+    /// How many others have joined.
+    fn others(&self) -> usize {
+        // The worker has it, and the map as long as the door is open; the others take it as they join.
+        let ours = 1 + usize::from(self.joined.is_open(self.key, self.flight));
+        Arc::strong_count(self.flight).saturating_sub(ours)
+    }
+
     /// If others have come, waits for more to come with them, for a moment and not longer than `wait_max`.
     /// Whoever is alone does not wait.
     pub(super) fn gather(&self, wait_max: Duration) {
-        // The map and the worker have it; the others take it as they join.
-        let others = || Arc::strong_count(self.flight).saturating_sub(2);
         let give_up = Instant::now() + wait_max;
         let mut before = 0;
-        while others() > before && Instant::now() < give_up {
-            before = others();
+        while self.others() > before && Instant::now() < give_up {
+            before = self.others();
             std::thread::sleep(GATHER_STEP);
         }
     }

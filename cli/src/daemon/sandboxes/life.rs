@@ -279,6 +279,7 @@ impl Sandboxes {
     /// [`ErrorKind::NotFound`] if it is gone already, or what is left of it cannot be removed.
     pub fn kill(&self, id: &str) -> Answer<Sandbox> {
         let entry = self.entry(id)?;
+        let _ends = entry.to_be_ended();
         let mut inner = self.locked(&entry)?;
         self.kill_locked(&entry, &mut inner)
     }

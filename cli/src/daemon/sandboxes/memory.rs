@@ -1,8 +1,10 @@
 //! Snapshots of machines with their memory, and machines that go on from them.
 //!
 //! Invariant: a snapshot that was asked for with memory has it, or there is none: what fails after its files were
-//! frozen takes them away again. A machine whose workspace is another than its root has no memory in its snapshots,
+//! frozen takes them away again; after a daemon that was killed the next does (`seal.rs`). A machine whose workspace is another than its root has no memory in its snapshots,
 //! since they are of its root alone.
+
+use std::fs::File;
 
 use floe_fs::id::SnapshotId;
 use floe_fs::{DeleteSelection, Fidelity, ImageState, SandboxState, SnapshotInfo, SnapshotOptions};
@@ -13,11 +15,22 @@ use super::entry::{Entry, Inner};
 use super::life::lost;
 use super::seal::own_bytes;
 use super::spec::Spec;
-use super::vm::{MemoryError, WithMemory};
+use super::vm::{GoesOn, MemoryError, WithMemory};
 use super::{Answer, Sandboxes};
 use crate::error::{ApiError, ErrorKind};
 use crate::store_dir::make_private_dir;
 use crate::wire::sandbox::VmSpec;
+
+/// A snapshot with memory, as somebody wants it.
+pub(super) struct Wanted<'a> {
+    pub(super) options: &'a SnapshotOptions,
+    /// Whether it is only there to be forked.
+    pub(super) to_fork: bool,
+    /// Whether whoever wanted it is gone.
+    pub(super) is_unwanted: &'a dyn Fn() -> bool,
+    /// Called before anything can happen in the machine that is not in the snapshot.
+    pub(super) before_it_goes_on: &'a dyn Fn(),
+}
 
 /// Whether snapshots of a sandbox have its memory.
 pub(super) fn keeps_memory(inner: &Inner) -> Answer<bool> {
@@ -30,18 +43,15 @@ pub(super) fn keeps_memory(inner: &Inner) -> Answer<bool> {
 }
 
 impl Sandboxes {
-    /// Takes a snapshot of a machine that runs, with its memory. `before_it_goes_on` is called before anything
-    /// can happen in it that is not in the snapshot.
+    /// Takes a snapshot of a machine that runs, with its memory. Given up when the sandbox is about to be ended.
     pub(super) fn with_memory(
         &self,
         entry: &Entry,
         inner: &mut Inner,
         workspace: &str,
-        options: &SnapshotOptions,
-        before_it_goes_on: &dyn Fn(),
+        wanted: &Wanted<'_>,
     ) -> Answer<SnapshotInfo> {
-        let images = self.store.images_dir();
-        make_private_dir(&images).map_err(|error| super::unusable(&images, &error))?;
+        let images = self.images_dir()?;
         let id = SnapshotId::random().map_err(|error| {
             ApiError::new(ErrorKind::Failed, "the kernel has no random numbers").caused_by(&error)
         })?;
@@ -61,16 +71,25 @@ impl Sandboxes {
         inner.set(&self.store, SandboxState::Snapshotting, None)?;
         let options = SnapshotOptions {
             id: Some(id.clone()),
-            ..options.clone()
+            memory: true,
+            ..wanted.options.clone()
         };
         let freeze = || {
-            let taken = self.store.snapshot(workspace, &options)?;
-            before_it_goes_on();
+            let taken = match wanted.to_fork {
+                true => self.store.snapshot_to_fork(workspace, &options)?,
+                false => self.store.snapshot(workspace, &options)?,
+            };
+            (wanted.before_it_goes_on)();
             Ok(taken)
         };
+        let is_unwanted = || entry.is_to_be_ended() || (wanted.is_unwanted)();
         let running = inner.running.as_ref().ok_or_else(|| lost(&entry.id))?;
         let taken = match &running.engine {
-            Engine::Vm(vm) => vm.snapshot(&images, &id, freeze),
+            Engine::Vm(vm) => {
+                // Whoever boots from its files has them as if the machine had been switched off in an orderly way.
+                self.write_back(&entry.id, &running.engine);
+                vm.snapshot(&images, &id, &is_unwanted, freeze)
+            }
             Engine::Process(_) => Err(MemoryError::Before(lost(&entry.id))),
         };
         // Whatever becomes of the row: the same lock is needed to find it behind.
@@ -83,6 +102,19 @@ impl Sandboxes {
                 Err(error)
             }
         }
+    }
+
+    /// Where images are, made if it is not there.
+    fn images_dir(&self) -> Answer<std::path::PathBuf> {
+        let images = self.store.images_dir();
+        if images.exists() {
+            return Ok(images);
+        }
+        // Or what is in it would be gone after a power failure, however durable itself.
+        let made =
+            make_private_dir(&images).and_then(|()| File::open(self.store.dir())?.sync_all());
+        made.map_err(|error| super::unusable(&images, &error))?;
+        Ok(images)
     }
 
     /// Notes an image, and has it sealed.
@@ -114,11 +146,11 @@ impl Sandboxes {
         Ok(self.store.find_snapshot(id.as_str())?)
     }
 
-    /// Removes a snapshot that has not what was asked for.
-    fn take_away(&self, taken: &SnapshotInfo) {
+    /// Removes a snapshot that has not what was asked for, or that nobody has any use for.
+    pub(super) fn take_away(&self, taken: &SnapshotInfo) {
         let these = DeleteSelection::These(vec![taken.id.to_string()]);
         if let Err(error) = self.store.delete_snapshots(&these, false) {
-            warn!(snapshot = %taken.id, %error, "a snapshot without its memory stays");
+            warn!(snapshot = %taken.id, %error, "a snapshot that was to be removed stays");
         }
     }
 
@@ -128,27 +160,34 @@ impl Sandboxes {
         &self,
         snapshot: &SnapshotId,
         vm: &mut Option<VmSpec>,
-    ) -> Answer<Option<SnapshotId>> {
+    ) -> Answer<Option<GoesOn>> {
         let info = self.store.find_snapshot(snapshot.as_str())?;
         if info.fidelity != Fidelity::FilesystemMemory {
             return Ok(None);
         }
-        let image = floe_vmm::snapshot::image::Image::open(
-            &self.store.images_dir().join(snapshot.as_str()),
-        );
-        let image = image.map_err(|error| {
-            let what = format!("the memory of the snapshot '{snapshot}' cannot be used");
-            ApiError::new(ErrorKind::Failed, what).caused_by(&error)
-        })?;
-        let (ram_mib, vcpus) = (image.manifest().ram_mib, image.manifest().vcpus);
+        if info
+            .image
+            .is_some_and(|image| image.state == ImageState::Capturing)
+        {
+            let what = format!("the memory of the snapshot '{snapshot}' is still being written");
+            return Err(ApiError::new(ErrorKind::Unavailable, what).hint("try again in a moment"));
+        }
+        let image = self.goes_on(&info.id)?;
         let asked = vm.get_or_insert_with(VmSpec::default);
-        let same = asked.memory_mib.is_none_or(|asked| asked == ram_mib)
-            && asked.vcpus.is_none_or(|asked| asked == vcpus)
+        let same = asked
+            .memory_mib
+            .is_none_or(|asked| asked == image.memory_mib)
+            && asked.vcpus.is_none_or(|asked| asked == image.vcpus)
             && asked.kernel.is_none()
             && asked.workspace.is_none();
         if same {
-            (asked.memory_mib, asked.vcpus) = (Some(ram_mib), Some(vcpus));
+            (asked.memory_mib, asked.vcpus) = (Some(image.memory_mib), Some(image.vcpus));
         }
-        Ok(same.then_some(info.id))
+        Ok(same.then_some(image))
+    }
+
+    /// What machines need to go on from a snapshot.
+    pub(super) fn goes_on(&self, snapshot: &SnapshotId) -> Answer<GoesOn> {
+        Ok(GoesOn::of(&self.store.images_dir(), snapshot)?)
     }
 }

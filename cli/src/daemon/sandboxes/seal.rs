@@ -1,7 +1,8 @@
 //! Making images durable in the background, one after the other.
 //!
-//! Invariant: an image that was handed over is `sealed` or `failed` when the daemon has ended in an orderly way;
-//! after another end, the next daemon looks at those that are neither.
+//! Invariants: an image that was handed over is `sealed` or `failed` when the daemon has ended in an orderly way;
+//! after another end, the next daemon looks at those that are neither. What is `sealed` is durable with its files
+//! and with its row.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -9,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use floe_fs::id::SnapshotId;
-use floe_fs::{Fidelity, ImageError, ImageState, SnapshotFilter, Store};
+use floe_fs::{DeleteSelection, Fidelity, ImageError, ImageState, SnapshotFilter, Store};
 use floe_vmm::snapshot::image::Image;
 use parking_lot::Mutex;
 use tracing::{info, warn};
@@ -88,7 +89,14 @@ fn seal(store: &Store, job: Job) {
     } = job;
     let parent = parent.and_then(|dir| Image::open(&dir).ok());
     let state = match image.seal(parent.as_ref()) {
-        Ok(()) => ImageState::Sealed,
+        // Files and memory are nothing without one another.
+        Ok(()) => match store.sync() {
+            Ok(()) => ImageState::Sealed,
+            Err(error) => {
+                warn!(snapshot = %id, %error, "what belongs to an image cannot be made durable");
+                ImageState::Captured
+            }
+        },
         Err(error) => {
             warn!(snapshot = %id, %error, "an image cannot be made durable");
             ImageState::Failed
@@ -115,34 +123,163 @@ fn note(store: &Store, id: &SnapshotId, state: ImageState, bytes: u64) {
     }
 }
 
-/// Finds out what became of images that a daemon left behind as captured.
+/// Finds out what became of images that a daemon left behind. A snapshot whose memory was still being captured
+/// goes: nobody was told of it, and it has not what was asked for.
 pub(super) fn recover(store: &Store) -> Answer<()> {
     let filter = SnapshotFilter {
         fidelity: Some(Fidelity::FilesystemMemory),
         ..SnapshotFilter::default()
     };
     for snapshot in store.snapshots(&filter)? {
-        let captured = snapshot
+        let Some(image) = snapshot
             .image
-            .is_some_and(|image| image.state == ImageState::Captured);
-        if captured {
-            let state = left_as(&store.images_dir().join(snapshot.id.as_str()));
-            let bytes = snapshot.image.map_or(0, |image| image.bytes);
-            info!(snapshot = %snapshot.id, state = state.word(), "an image was left by a daemon");
-            note(store, &snapshot.id, state, bytes);
+            .filter(|image| image.state != ImageState::Sealed)
+        else {
+            continue;
+        };
+        let left = sealed(&store.images_dir().join(snapshot.id.as_str()));
+        info!(snapshot = %snapshot.id, state = image.state.word(), sealed = left.is_some(),
+            "an image was left by a daemon");
+        match left {
+            Some(left) => note(store, &snapshot.id, ImageState::Sealed, own_bytes(&left)),
+            None if image.state == ImageState::Capturing => {
+                let these = DeleteSelection::These(vec![snapshot.id.to_string()]);
+                // Somebody may have protected it meanwhile: then it has its files.
+                if let Err(error) = store.delete_snapshots(&these, false) {
+                    warn!(snapshot = %snapshot.id, %error, "a snapshot without its memory stays");
+                    note(store, &snapshot.id, ImageState::Failed, 0);
+                }
+            }
+            None => note(store, &snapshot.id, ImageState::Failed, image.bytes),
         }
     }
     Ok(())
 }
 
-/// What is only in the page cache may be there in part after a power failure, so only what is sealed counts.
-fn left_as(dir: &Path) -> ImageState {
+/// The image, if it is sealed: what is only in the page cache may be there in part after a power failure.
+fn sealed(dir: &Path) -> Option<Image> {
     match Image::open(dir) {
-        Ok(image) if image.is_sealed() => ImageState::Sealed,
-        Ok(_) => ImageState::Failed,
+        Ok(image) => Some(image).filter(Image::is_sealed),
         Err(error) => {
             warn!(image = %dir.display(), %error, "an image cannot be used");
-            ImageState::Failed
+            None
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use floe_fs::SnapshotOptions;
+    use floe_fs::id::WorkspaceName;
+    use floe_vmm::machine::memory::RamSize;
+    use floe_vmm::snapshot::compat::Compat;
+    use floe_vmm::snapshot::image::{ImageWriter, Taken};
+    use floe_vmm::snapshot::pages::Pages;
+
+    use super::*;
+
+    const MIB: u32 = 64;
+
+    /// A snapshot of `w` whose memory is being captured.
+    fn snapshot(store: &Store) -> SnapshotId {
+        let options = SnapshotOptions {
+            memory: true,
+            ..SnapshotOptions::default()
+        };
+        store.snapshot("w", &options).unwrap().id
+    }
+
+    fn image(store: &Store, id: &SnapshotId) -> Image {
+        let ram = RamSize::from_mib(MIB).unwrap();
+        let writer = ImageWriter::new(&store.images_dir(), id.as_str(), ram).unwrap();
+        let taken = Taken {
+            pages: Pages::none(usize::try_from(MIB).unwrap() << 8),
+            ram_mib: MIB,
+            vcpus: 1,
+            host: Compat {
+                vendor: "V".to_owned(),
+                model: 1,
+                kvm: "svm".to_owned(),
+                kernel: "6".to_owned(),
+                tsc_khz: 1,
+                layout: 1,
+            },
+            created_at: 1,
+            state: Vec::new(),
+        };
+        writer.capture(taken, None, Vec::new()).unwrap()
+    }
+
+    fn state(store: &Store, id: &SnapshotId) -> Option<ImageState> {
+        let info = store.find_snapshot(id.as_str()).unwrap();
+        info.image.map(|image| image.state)
+    }
+
+    fn new_store() -> (tempfile::TempDir, Arc<Store>) {
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = scratch.path().join("store");
+        Store::init(&dir).unwrap();
+        let store = Store::open(&dir).unwrap();
+        std::fs::create_dir(store.images_dir()).unwrap();
+        let w = WorkspaceName::parse("w").unwrap();
+        store.create_workspace(&w).unwrap();
+        (scratch, store)
+    }
+
+    #[test]
+    fn after_a_kill_what_is_sealed_stays_what_was_captured_fails_and_what_was_not_goes() {
+        let (_scratch, store) = new_store();
+        let never = snapshot(&store);
+        let partly = snapshot(&store);
+        std::fs::create_dir(store.images_dir().join(partly.as_str())).unwrap();
+        let not_noted = snapshot(&store);
+        drop(image(&store, &not_noted));
+        let captured = snapshot(&store);
+        let bytes = own_bytes(&image(&store, &captured));
+        note(&store, &captured, ImageState::Captured, bytes);
+        let sealed = [snapshot(&store), snapshot(&store)];
+        image(&store, &sealed[0]).seal(None).unwrap();
+        image(&store, &sealed[1]).seal(None).unwrap();
+        note(&store, &sealed[1], ImageState::Captured, bytes);
+
+        recover(&store).unwrap();
+
+        for gone in [&never, &partly, &not_noted] {
+            assert!(store.find_snapshot(gone.as_str()).is_err(), "{gone}");
+        }
+        assert_eq!(state(&store, &captured), Some(ImageState::Failed));
+        for sealed in &sealed {
+            assert_eq!(state(&store, sealed), Some(ImageState::Sealed));
+        }
+        let left = std::fs::read_dir(store.images_dir()).unwrap();
+        let mut left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        let mut expected = sealed.map(|id| std::ffi::OsString::from(id.as_str()));
+        expected.sort();
+        assert_eq!(left, expected);
+    }
+
+    #[test]
+    fn what_was_handed_over_is_sealed_when_the_daemon_has_ended() {
+        let (_scratch, store) = new_store();
+        let sealer = Sealer::default();
+        let ids: Vec<SnapshotId> = (0..3).map(|_| snapshot(&store)).collect();
+        for id in &ids {
+            let image = image(&store, id);
+            note(&store, id, ImageState::Captured, own_bytes(&image));
+            sealer.push(&store, id.clone(), image, None);
+        }
+        let gone = snapshot(&store);
+        let image = image(&store, &gone);
+        let these = DeleteSelection::These(vec![gone.to_string()]);
+        store.delete_snapshots(&these, false).unwrap();
+        sealer.push(&store, gone, image, None);
+        sealer.finish();
+        for id in &ids {
+            assert_eq!(state(&store, id), Some(ImageState::Sealed));
+            let dir = store.images_dir().join(id.as_str());
+            Image::open(&dir).unwrap().verify().unwrap();
+        }
+        assert_eq!(std::fs::read_dir(store.images_dir()).unwrap().count(), 3);
     }
 }

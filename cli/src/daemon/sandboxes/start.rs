@@ -6,7 +6,6 @@
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use floe_fs::id::SnapshotId;
 use floe_fs::{MountTarget, SandboxState, WorkspaceInfo};
 use tracing::warn;
 
@@ -14,7 +13,7 @@ use super::engine::Engine;
 use super::entry::{Entry, Inner, Running};
 use super::process::{Host, Process, Slot, Start};
 use super::spec::Spec;
-use super::vm::{Vm, VmStart};
+use super::vm::{GoesOn, Vm, VmStart};
 use super::{Answer, Sandboxes};
 use crate::agent::Agent;
 use crate::daemon::mounts::Subject;
@@ -23,13 +22,13 @@ use crate::wire::sandbox::VmSpec;
 
 impl Sandboxes {
     /// Starts the processes. The row says already that this is about to happen, and is not written here
-    /// but for limits that the host does not enforce. A machine goes on from the memory of `memory`, if that is
-    /// a snapshot, else it boots.
+    /// but for limits that the host does not enforce. A machine goes on from `memory`, if there is any, else it
+    /// boots.
     pub(super) fn launch(
         &self,
         entry: &Entry,
         inner: &mut Inner,
-        memory: Option<&SnapshotId>,
+        memory: Option<&GoesOn>,
     ) -> Answer<()> {
         self.refuse_when_ending()?;
         let host = self.host()?;
@@ -116,11 +115,10 @@ impl Sandboxes {
         host: &Host,
         entry: &Entry,
         root: WorkspaceInfo,
-        (spec, vm, memory): (&Spec, &VmSpec, Option<&SnapshotId>),
+        (spec, vm, memory): (&Spec, &VmSpec, Option<&GoesOn>),
         slot: &Slot,
     ) -> Answer<Vm> {
         let root = Subject::Sandbox(root, None);
-        let images = self.store.images_dir();
         let workspace = match &vm.workspace {
             Some(name) => Some(Subject::Sandbox(self.store.workspace(name)?, None)),
             None => None,
@@ -134,7 +132,7 @@ impl Sandboxes {
                 workspace: workspace.as_ref(),
                 spec: vm,
                 store: self.store.dir(),
-                image: memory.map(|snapshot| (&*images, snapshot)),
+                goes_on: memory,
                 limits: &spec.limits,
                 slot,
                 dir: &self.vms_dir(),
@@ -226,6 +224,7 @@ impl Sandboxes {
 
     /// The daemon ends: the processes go, the workspace stays.
     pub(super) fn stop_for_the_end(&self, entry: &Entry) {
+        let _ends = entry.to_be_ended();
         let mut inner = entry.inner.lock();
         if inner.running.is_none() {
             return;

@@ -99,8 +99,12 @@ fn dispatch(daemon: &Daemon, request: Request, stream: &mut UnixStream) -> io::R
         R::MeasureSandbox(request) => answer(stream, handlers::measure_sandbox(daemon, &request)),
         R::PauseSandbox(request) => answer(stream, handlers::pause_sandbox(daemon, &request)),
         R::ResumeSandbox(request) => answer(stream, handlers::resume_sandbox(daemon, &request)),
-        R::SnapshotSandbox(request) => answer(stream, handlers::snapshot_sandbox(daemon, &request)),
-        R::ForkSandbox(request) => answer(stream, handlers::fork_sandbox(daemon, &request)),
+        R::SnapshotSandbox(request) => as_long_as_wanted(stream, |is_there| {
+            handlers::snapshot_sandbox(daemon, &request, is_there)
+        }),
+        R::ForkSandbox(request) => as_long_as_wanted(stream, |is_there| {
+            handlers::fork_sandbox(daemon, &request, is_there)
+        }),
         R::RollbackSandbox(request) => answer(stream, handlers::rollback_sandbox(daemon, &request)),
         R::KillSandbox(request) => answer(stream, handlers::kill_sandbox(daemon, &request)),
         R::InstallKernel(request) => answer(stream, handlers::install_kernel(daemon, &request)),
@@ -158,6 +162,15 @@ fn with_progress<T: Serialize>(
         Some(error) => Err(error),
         None => answer(stream, result),
     }
+}
+
+/// Answers a request that is given up when nobody waits for it any more, which what it is handed tells.
+fn as_long_as_wanted<T: Serialize>(
+    stream: &mut UnixStream,
+    handle: impl FnOnce(&dyn Fn() -> bool) -> Result<T, ApiError>,
+) -> io::Result<()> {
+    let peer = stream.try_clone()?;
+    answer(stream, handle(&|| is_there(&peer)))
 }
 
 /// Whether the client has not closed its end: an interrupted one does so by ending.

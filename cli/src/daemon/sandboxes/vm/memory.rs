@@ -15,6 +15,7 @@ use floe_vmm::snapshot::Stats;
 use floe_vmm::snapshot::image::{Image, ImageWriter, Taken};
 use rustix::fs::{MemfdFlags, memfd_create};
 
+use super::monitor::Wanted;
 use super::saved;
 use super::{Vm, VmError};
 use crate::error::{ApiError, ErrorKind};
@@ -46,11 +47,13 @@ pub(in crate::daemon::sandboxes) enum MemoryError<T> {
 type Servers = Vec<(String, Captured)>;
 
 impl Vm {
-    /// Takes a snapshot: `freeze` is called while the machine is held, and freezes its files.
+    /// Takes a snapshot: `freeze` is called while the machine is held, and freezes its files. It is given up
+    /// when it `is_unwanted`.
     pub(in crate::daemon::sandboxes) fn snapshot<T>(
         &self,
         images: &Path,
         id: &SnapshotId,
+        is_unwanted: &dyn Fn() -> bool,
         freeze: impl FnOnce() -> Result<T, ApiError>,
     ) -> Result<WithMemory<T>, MemoryError<T>> {
         let mut base = self.base.lock();
@@ -70,7 +73,7 @@ impl Vm {
             Ok(())
         };
         let over = over.and_then(|over| Image::open(&images.join(over.as_str())).ok());
-        let taken = self.take(images, id, over.as_ref(), &mut held);
+        let taken = self.take(images, id, over.as_ref(), is_unwanted, &mut held);
         match (taken, frozen) {
             (Ok((writer, taken, stats)), Some((frozen, servers))) => {
                 let states = servers.into_iter().map(|(tag, captured)| {
@@ -108,6 +111,7 @@ impl Vm {
         images: &Path,
         id: &SnapshotId,
         over: Option<&Image>,
+        is_unwanted: &dyn Fn() -> bool,
         held: &mut dyn FnMut() -> Result<(), ApiError>,
     ) -> Result<(ImageWriter, Taken, Stats), ApiError> {
         let failed = |error: &dyn std::error::Error| ApiError::from_error(ErrorKind::Failed, error);
@@ -115,9 +119,13 @@ impl Vm {
         let writer = ImageWriter::new(images, id.as_str(), ram).map_err(|error| failed(&error))?;
         let said = memfd_create("taken", MemfdFlags::CLOEXEC).map(File::from);
         let mut said = said.map_err(|error| failed(&io::Error::from(error)))?;
-        let over = over.map(|over| over.manifest().id.as_str());
-        let files = [writer.memory(), &said];
-        let stats = self.monitor.snapshot(id.as_str(), over, files, held)?;
+        let wanted = Wanted {
+            id: id.as_str(),
+            over: over.map(|over| over.manifest().id.as_str()),
+            files: [writer.memory(), &said],
+            is_unwanted,
+        };
+        let stats = self.monitor.snapshot(wanted, held)?;
         let mut bytes = Vec::new();
         said.rewind()
             .and_then(|()| said.take(TAKEN_MAX).read_to_end(&mut bytes))
@@ -131,18 +139,24 @@ impl Vm {
     }
 }
 
-/// What a machine is that goes on from an image.
-pub(super) struct GoesOn {
+/// What a machine is that goes on from an image: read once, for however many do.
+pub(in crate::daemon::sandboxes) struct GoesOn {
     pub(super) dir: PathBuf,
     pub(super) id: SnapshotId,
-    pub(super) memory_mib: u32,
-    pub(super) vcpus: u8,
+    pub(in crate::daemon::sandboxes) memory_mib: u32,
+    pub(in crate::daemon::sandboxes) vcpus: u8,
     servers: Vec<(String, ServerState)>,
 }
 
 impl GoesOn {
     /// Reads the image of a snapshot, all but its memory.
-    pub(super) fn of(images: &Path, id: &SnapshotId) -> Result<Self, VmError> {
+    ///
+    /// # Errors
+    /// [`VmError::Image`].
+    pub(in crate::daemon::sandboxes) fn of(
+        images: &Path,
+        id: &SnapshotId,
+    ) -> Result<Self, VmError> {
         let dir = images.join(id.as_str());
         let unusable = |source: Box<dyn std::error::Error + Send + Sync>| VmError::Image {
             snapshot: id.clone(),

@@ -36,8 +36,7 @@ use crate::daemon::mounts::{Lent, Mounts, Subject};
 use crate::store_dir::make_private_dir;
 use crate::wire::sandbox::{Limits, VmSpec};
 pub(crate) use error::VmError;
-use memory::GoesOn;
-pub(super) use memory::{MemoryError, WithMemory};
+pub(super) use memory::{GoesOn, MemoryError, WithMemory};
 use monitor::Monitor;
 
 /// Memory of a machine whose maker says nothing, in MiB.
@@ -65,8 +64,8 @@ pub(super) struct VmStart<'a> {
     pub(super) spec: &'a VmSpec,
     /// Where the store is, with the kernel in it.
     pub(super) store: &'a Path,
-    /// Where images are, and the snapshot whose image it goes on from; none: it boots.
-    pub(super) image: Option<(&'a Path, &'a SnapshotId)>,
+    /// The image that it goes on from; none: it boots.
+    pub(super) goes_on: Option<&'a GoesOn>,
     pub(super) limits: &'a Limits,
     /// Whose the monitor's ids are.
     pub(super) slot: &'a Slot,
@@ -112,22 +111,9 @@ impl Vm {
             }
         };
         let mut lent = Vec::new();
-        let goes_on = start.image.map(|(images, id)| GoesOn::of(images, id));
-        let started = goes_on.transpose().and_then(|goes_on| {
-            let size = Size::of(start, goes_on.as_ref());
-            let made = started(
-                host,
-                start,
-                goes_on.as_ref(),
-                size,
-                &dir,
-                &cgroup,
-                &mut lent,
-            )?;
-            Ok((made, goes_on, size))
-        });
-        match started {
-            Ok(((monitor, agent), goes_on, size)) => Ok(Self {
+        let size = Size::of(start);
+        match started(host, start, size, &dir, &cgroup, &mut lent) {
+            Ok((monitor, agent)) => Ok(Self {
                 monitor,
                 cgroup,
                 agent,
@@ -135,7 +121,7 @@ impl Vm {
                 dir,
                 memory_mib: size.memory_mib,
                 vcpus: size.vcpus,
-                base: Mutex::new(goes_on.map(|goes_on| goes_on.id)),
+                base: Mutex::new(start.goes_on.map(|goes_on| goes_on.id.clone())),
             }),
             Err(error) => {
                 end_groups(&cgroup);
@@ -210,8 +196,8 @@ struct Size {
 
 impl Size {
     /// As asked for, or as it was.
-    fn of(start: &VmStart<'_>, goes_on: Option<&GoesOn>) -> Self {
-        match goes_on {
+    fn of(start: &VmStart<'_>) -> Self {
+        match start.goes_on {
             Some(was) => Self {
                 memory_mib: was.memory_mib,
                 vcpus: was.vcpus,
@@ -227,7 +213,6 @@ impl Size {
 fn started(
     host: &Host,
     start: &VmStart<'_>,
-    goes_on: Option<&GoesOn>,
     size: Size,
     dir: &Path,
     cgroup: &Cgroup,
@@ -235,6 +220,7 @@ fn started(
 ) -> Result<(Monitor, Agent), VmError> {
     let base = start.slot.base();
     let memory_mib = size.memory_mib;
+    let goes_on = start.goes_on;
     let boots = match goes_on {
         Some(_) => None,
         None => Some(kernel::prepare(start.store, start.spec, dir)?),
