@@ -16,7 +16,6 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use figure::{Figure, micros, report};
-use floe_vmm::kvm::HostPaths;
 use floe_vmm::machine::host::Host;
 use floe_vmm::machine::{DevicesConfig, Machine, unconfined};
 use payload_host::{file_system, serve};
@@ -36,12 +35,8 @@ fn main() {
     if !std::env::args().any(|arg| arg == "--bench") {
         return;
     }
-    let host = match Host::open(&HostPaths::default()) {
-        Ok(host) => host,
-        Err(error) => {
-            eprintln!("not measured: {error}");
-            return;
-        }
+    let Some(host) = payload_host::kvm() else {
+        return;
     };
     let bench = Bench { host };
     let mut figures = vec![

@@ -10,23 +10,19 @@ mod figure;
 #[path = "../payload/host.rs"]
 #[expect(dead_code, reason = "there are no file systems here")]
 mod payload_host;
+#[path = "../payload/snapshots.rs"]
+mod snapshots;
 
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use figure::{Figure, micros, report};
-use floe_vmm::devices::serial::SharedConsole;
-use floe_vmm::kvm::HostPaths;
+use floe_vmm::machine::Machine;
 use floe_vmm::machine::host::Host;
-use floe_vmm::machine::memory::{RamSize, VcpuCount};
-use floe_vmm::machine::{DevicesConfig, EmptyConfig, Machine, unconfined};
-use floe_vmm::snapshot::image::{Image, ImageWriter};
-use floe_vmm::snapshot::{Options, Snapshotter, Stats};
-use vm_memory::{Bytes, GuestAddress};
+use floe_vmm::snapshot::image::Image;
+use floe_vmm::snapshot::{Snapshotter, Stats};
+use snapshots::{empty, running, step, take};
 
-/// Where the guest counts its steps.
-const COUNT: GuestAddress = GuestAddress(0x40_0000);
 /// Snapshots of one guest.
 const SNAPSHOTS: usize = 100;
 /// Clones, one after the other.
@@ -39,12 +35,8 @@ fn main() {
     if !std::env::args().any(|arg| arg == "--bench") {
         return;
     }
-    let host = match Host::open(&HostPaths::default()) {
-        Ok(host) => host,
-        Err(error) => {
-            eprintln!("not measured: {error}");
-            return;
-        }
+    let Some(host) = payload_host::kvm() else {
+        return;
     };
     let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("room");
     let bench = Bench {
@@ -93,15 +85,6 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    fn running(&self, mib: u32, cmdline: &str) -> Machine {
-        let devices = DevicesConfig::default();
-        let mut machine = payload_host::built(&self.host, cmdline, mib, 1, devices);
-        machine.start(&unconfined()).expect("threads");
-        machine.resume().expect("it runs");
-        wait_for_step(&machine, 1);
-        machine
-    }
-
     /// Takes a snapshot into the directory `id`; how long until it was captured.
     fn take(
         &self,
@@ -110,26 +93,12 @@ impl Bench<'_> {
         mib: u32,
         parent: Option<&Image>,
     ) -> (Image, Stats, Duration) {
-        let ram = RamSize::from_mib(mib).expect("within the limits");
-        let start = Instant::now();
-        let writer = ImageWriter::new(self.dir, id, ram).expect("room");
-        let over = parent.map(|parent| parent.manifest().id.as_str());
-        let (taken, stats) = snapshotter
-            .take(
-                (id, over),
-                writer.memory(),
-                &Options::default(),
-                &mut || Ok(()),
-                &AtomicBool::new(false),
-            )
-            .expect("a snapshot");
-        let image = writer.capture(taken, parent, Vec::new()).expect("room");
-        (image, stats, start.elapsed())
+        take(snapshotter, (self.dir, id), mib, parent, &mut || Ok(()))
     }
 
     /// A first snapshot, and many over it.
     fn snapshots(&self, name: &str, mib: u32, cmdline: &str, figures: &mut Vec<Figure>) {
-        let machine = self.running(mib, cmdline);
+        let machine = running(&self.host, mib, cmdline);
         let mut snapshotter = Snapshotter::new(&machine);
         let (mut first, stats, captured) = self.take(&mut snapshotter, "first", mib, None);
         let start = Instant::now();
@@ -170,21 +139,9 @@ impl Bench<'_> {
         drop(machine);
     }
 
-    fn empty(&self, mib: u32) -> Machine {
-        let config = EmptyConfig {
-            ram: RamSize::from_mib(mib).expect("within the limits"),
-            vcpus: VcpuCount::new(1).expect("within the limits"),
-            console: SharedConsole::default(),
-            devices: DevicesConfig::default(),
-        };
-        let mut machine = Machine::empty(&self.host, config).expect("a machine");
-        machine.start(&unconfined()).expect("threads");
-        machine
-    }
-
     /// From the wish to start from an image to the guest's next step, in a machine that was built before.
     fn clone_once(&self, dir: &Path, mib: u32) -> (Machine, f64) {
-        let mut machine = self.empty(mib);
+        let mut machine = empty(&self.host, mib);
         let start = Instant::now();
         let image = Image::open(dir).expect("an image");
         machine.restore(&image, &self.host).expect("it goes on");
@@ -200,7 +157,7 @@ impl Bench<'_> {
 
     fn clones(&self, figures: &mut Vec<Figure>) {
         const MIB: u32 = 512;
-        let machine = self.running(MIB, "dirty 256 200");
+        let machine = running(&self.host, MIB, "dirty 256 200");
         let mut snapshotter = Snapshotter::new(&machine);
         let (mut image, ..) = self.take(&mut snapshotter, "cloned", MIB, None);
         image.seal(None).expect("room");
@@ -231,7 +188,7 @@ impl Bench<'_> {
     /// Starting from images of a chain, by depth.
     fn chain(&self, figures: &mut Vec<Figure>) {
         const MIB: u32 = 512;
-        let machine = self.running(MIB, "dirty 4096 1000");
+        let machine = running(&self.host, MIB, "dirty 4096 1000");
         let mut snapshotter = Snapshotter::new(&machine);
         let mut parent: Option<Image> = None;
         for depth in 1..=DEPTH {
@@ -256,16 +213,6 @@ impl Bench<'_> {
             }
             parent = Some(image);
         }
-    }
-}
-
-fn step(machine: &Machine) -> u64 {
-    machine.memory().read_obj(COUNT).expect("memory")
-}
-
-fn wait_for_step(machine: &Machine, wanted: u64) {
-    while step(machine) < wanted {
-        std::thread::sleep(Duration::from_micros(100));
     }
 }
 

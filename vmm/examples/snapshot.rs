@@ -21,7 +21,7 @@ use floe_vmm::machine::memory::{RamSize, VcpuCount};
 use floe_vmm::machine::{Config, DevicesConfig, EmptyConfig, Machine, unconfined};
 use floe_vmm::snapshot::image::{Image, ImageWriter};
 use floe_vmm::snapshot::pages::Run;
-use floe_vmm::snapshot::{Options, Snapshotter};
+use floe_vmm::snapshot::{Options, Snapshotter, Wanted};
 use vm_memory::{Bytes, GuestAddress};
 
 const MIB: u32 = 256;
@@ -118,19 +118,20 @@ fn main() -> Result<(), Box<dyn Error>> {
         let mut at = 0;
         let mut truth = vec![0; (MIB as usize) << 20];
         let over = parent.as_ref().map(|parent| parent.manifest().id.clone());
-        let (taken, stats) = snapshotter.take(
-            (&id, over.as_deref()),
-            writer.memory(),
-            &Options::default(),
-            &mut || {
-                at = last_tick(&machine);
-                machine
-                    .memory()
-                    .read_slice(&mut truth, GuestAddress(0))
-                    .map_err(|error| error.to_string())
-            },
-            &AtomicBool::new(false),
-        )?;
+        let wanted = Wanted {
+            id: &id,
+            over: over.as_deref(),
+            memory: writer.memory(),
+            options: Options::default(),
+            cancel: &AtomicBool::new(false),
+        };
+        let (taken, stats) = snapshotter.take(&wanted, &mut || {
+            at = last_tick(&machine);
+            machine
+                .memory()
+                .read_slice(&mut truth, GuestAddress(0))
+                .map_err(|error| error.to_string())
+        })?;
         let mut image = writer.capture(taken, parent.as_ref(), Vec::new())?;
         let mut found = vec![1; truth.len()];
         let all = Run {

@@ -13,12 +13,20 @@ use floe_vmm::boot::Payload;
 use floe_vmm::devices::serial::SharedConsole;
 use floe_vmm::devices::virtio::fs::FsTag;
 use floe_vmm::devices::virtio::fs::frame::{HEADER_LEN, Header, Kind, OUT_HEADER_LEN};
+use floe_vmm::kvm::HostPaths;
 use floe_vmm::machine::host::Host;
 use floe_vmm::machine::memory::{RamSize, VcpuCount};
 use floe_vmm::machine::{Config, DevicesConfig, FsConfig, Machine};
 
 /// `ENOSYS` as a reply says it.
 const ENOSYS: i32 = -38;
+
+/// This machine's KVM; says why if there is none.
+pub fn kvm() -> Option<Host> {
+    Host::open(&HostPaths::default())
+        .inspect_err(|error| eprintln!("not done here: {error}"))
+        .ok()
+}
 
 /// The payload guest, compiled.
 pub fn payload() -> PathBuf {

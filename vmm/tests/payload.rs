@@ -12,24 +12,13 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use floe_vmm::devices::virtio::vsock::HostSockets;
-use floe_vmm::kvm::HostPaths;
 use floe_vmm::machine::gate::Exit;
 use floe_vmm::machine::host::Host;
 use floe_vmm::machine::{Confine, DevicesConfig, Machine, ThreadKind, VsockConfig, unconfined};
-use payload_host::{file_system, refuse, request, serve};
+use payload_host::{file_system, kvm, refuse, request, serve};
 use vm_memory::{Bytes, GuestAddress};
 
 const LONG: Duration = Duration::from_secs(30);
-
-fn host() -> Option<Host> {
-    match Host::open(&HostPaths::default()) {
-        Ok(host) => Some(host),
-        Err(error) => {
-            eprintln!("skipped: {error}");
-            None
-        }
-    }
-}
 
 fn machine(host: &Host, cmdline: &str, vcpus: u8) -> Machine {
     machine_with(host, cmdline, vcpus, DevicesConfig::default())
@@ -48,7 +37,7 @@ fn built(host: &Host, cmdline: &str, vcpus: u8, devices: DevicesConfig) -> Machi
 
 /// Runs one command to the end; the way it ended and the console.
 fn run(cmdline: &str, vcpus: u8) -> Option<(Exit, Vec<String>)> {
-    let host = host()?;
+    let host = kvm()?;
     let mut machine = machine(&host, cmdline, vcpus);
     let exit = machine.wait(Some(LONG)).expect("the guest ends");
     let lines = machine.console().lock().last_lines(100);
@@ -96,7 +85,7 @@ fn a_triple_fault_ends_the_machine_with_its_vcpu() {
 
 #[test]
 fn a_kernel_panic_is_found_on_the_console() {
-    let Some(host) = host() else { return };
+    let Some(host) = kvm() else { return };
     let mut machine = machine(&host, "panic", 1);
     machine.wait(Some(LONG)).unwrap();
     let console = machine.console().lock();
@@ -108,7 +97,7 @@ fn a_kernel_panic_is_found_on_the_console() {
 
 #[test]
 fn what_is_typed_comes_back() {
-    let Some(host) = host() else { return };
+    let Some(host) = kvm() else { return };
     let mut machine = machine(&host, "echo", 1);
     wait_for(&machine, "payload guest");
     for line in ["hello", "a somewhat longer line with spaces", "end"] {
@@ -124,7 +113,7 @@ fn what_is_typed_comes_back() {
 
 #[test]
 fn a_paused_guest_stands_still_and_goes_on() {
-    let Some(host) = host() else { return };
+    let Some(host) = kvm() else { return };
     let mut machine = machine(&host, "spin", 1);
     wait_for(&machine, "spinning");
     let count =
@@ -156,7 +145,7 @@ fn a_second_vcpu_starts_when_the_guest_starts_it() {
 
 #[test]
 fn a_thread_that_cannot_be_confined_keeps_the_guest_from_running() {
-    let Some(host) = host() else { return };
+    let Some(host) = kvm() else { return };
     let mut machine = built(&host, "off", 2, DevicesConfig::default());
     let confine: Confine = Arc::new(|kind| match kind {
         ThreadKind::Vcpu => Ok(()),
@@ -180,7 +169,7 @@ fn a_thread_that_cannot_be_confined_keeps_the_guest_from_running() {
 
 #[test]
 fn a_machine_of_eight_vcpus_stops_although_seven_never_ran() {
-    let Some(host) = host() else { return };
+    let Some(host) = kvm() else { return };
     let mut machine = machine(&host, "spin", 8);
     wait_for(&machine, "spinning");
     machine.pause().unwrap();
@@ -214,7 +203,7 @@ fn full_machine(host: &Host, cmdline: &str) -> (Machine, UnixStream, tempfile::T
 
 #[test]
 fn a_file_system_request_reaches_its_server_and_the_reply_the_guest() {
-    let Some(host) = host() else { return };
+    let Some(host) = kvm() else { return };
     let (mut machine, mut server, _dir) = full_machine(&host, "fs");
     for _ in 0..3 {
         assert_eq!(serve(&mut server).unwrap().body_len, 40);
@@ -234,7 +223,7 @@ const REPLY: u64 = 0x60_0100;
 #[test]
 fn a_pause_waits_for_the_servers_reply_and_the_guest_finds_it_afterwards() {
     const HELD: Duration = Duration::from_millis(200);
-    let Some(host) = host() else { return };
+    let Some(host) = kvm() else { return };
     let (mut machine, mut server, _dir) = full_machine(&host, "fs");
     let (asked, is_asked) = mpsc::channel();
     let server = std::thread::spawn(move || {
@@ -270,7 +259,7 @@ fn a_pause_waits_for_the_servers_reply_and_the_guest_finds_it_afterwards() {
 #[test]
 fn a_server_that_does_not_answer_delays_a_pause_and_is_counted() {
     const PATIENCE: Duration = Duration::from_millis(50);
-    let Some(host) = host() else { return };
+    let Some(host) = kvm() else { return };
     let (mut machine, mut server, _dir) = full_machine(&host, "fs");
     let (header, body) = request(&mut server).unwrap();
     let start = Instant::now();
@@ -292,7 +281,7 @@ fn a_server_that_does_not_answer_delays_a_pause_and_is_counted() {
 fn a_new_generation_is_in_memory_and_its_line_is_raised() {
     const PAGE: GuestAddress = GuestAddress(0xf_e000);
     const LINE: u32 = 20;
-    let Some(host) = host() else { return };
+    let Some(host) = kvm() else { return };
     let machine = machine(&host, "spin", 1);
     wait_for(&machine, "spinning");
     machine.pause().unwrap();
@@ -308,7 +297,7 @@ fn a_new_generation_is_in_memory_and_its_line_is_raised() {
 
 #[test]
 fn a_guest_talks_to_a_program_of_the_host() {
-    let Some(host) = host() else { return };
+    let Some(host) = kvm() else { return };
     let dir = tempfile::tempdir().unwrap();
     let listener = UnixListener::bind(dir.path().join("vsock_77")).unwrap();
     let devices = DevicesConfig {
@@ -333,7 +322,7 @@ fn a_guest_talks_to_a_program_of_the_host() {
 /// garbage, and the machine is still there in the end.
 #[test]
 fn garbage_in_every_register_and_ring_harms_the_device_alone() {
-    let Some(host) = host() else { return };
+    let Some(host) = kvm() else { return };
     let (mut machine, mut server, _dir) = full_machine(&host, "garbage 1");
     let reader = std::thread::spawn(move || while serve(&mut server).is_some() {});
     let exit = machine.wait(Some(LONG)).expect("the guest ends");
@@ -352,7 +341,7 @@ fn garbage_in_every_register_and_ring_harms_the_device_alone() {
 
 #[test]
 fn devices_saved_while_paused_are_the_same_after_a_restore() {
-    let Some(host) = host() else { return };
+    let Some(host) = kvm() else { return };
     let (mut machine, _server, _dir) = full_machine(&host, "spin");
     wait_for(&machine, "spinning");
     machine.pause().unwrap();

@@ -5,71 +5,25 @@
 #[expect(dead_code, reason = "there are no file systems here")]
 #[path = "../payload/host.rs"]
 mod payload_host;
+#[path = "../payload/snapshots.rs"]
+mod snapshots;
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use floe_vmm::devices::serial::SharedConsole;
-use floe_vmm::kvm::HostPaths;
+use floe_vmm::machine::Machine;
 use floe_vmm::machine::host::Host;
-use floe_vmm::machine::memory::{RamSize, VcpuCount};
-use floe_vmm::machine::{DevicesConfig, EmptyConfig, Machine, unconfined};
+use floe_vmm::machine::memory::RamSize;
 use floe_vmm::snapshot::image::{Image, ImageWriter, OpenError};
 use floe_vmm::snapshot::pages::Run;
-use floe_vmm::snapshot::{Options, RestoreImageError, SnapshotError, Snapshotter, Stats};
+use floe_vmm::snapshot::{Options, RestoreImageError, SnapshotError, Snapshotter, Stats, Wanted};
+use payload_host::kvm;
+use snapshots::{empty, running, step, take, wait_for_step};
 use vm_memory::{Bytes, GuestAddress};
 
-const LONG: Duration = Duration::from_secs(30);
 const MIB: u32 = 64;
 const PAGES: usize = (MIB as usize) << 8;
-/// Where the guest counts its steps.
-const COUNT: GuestAddress = GuestAddress(0x40_0000);
-
-fn host() -> Option<Host> {
-    match Host::open(&HostPaths::default()) {
-        Ok(host) => Some(host),
-        Err(error) => {
-            eprintln!("skipped: {error}");
-            None
-        }
-    }
-}
-
-fn running(host: &Host, cmdline: &str) -> Machine {
-    let mut machine = payload_host::built(host, cmdline, MIB, 1, DevicesConfig::default());
-    machine.start(&unconfined()).unwrap();
-    machine.resume().unwrap();
-    wait_for_step(&machine, 1);
-    machine
-}
-
-fn step(machine: &Machine) -> u64 {
-    machine.memory().read_obj(COUNT).unwrap()
-}
-
-fn wait_for_step(machine: &Machine, wanted: u64) {
-    let deadline = Instant::now() + LONG;
-    while step(machine) < wanted {
-        assert!(
-            Instant::now() < deadline,
-            "the guest does not come to step {wanted}"
-        );
-        std::thread::sleep(Duration::from_micros(100));
-    }
-}
-
-fn empty(host: &Host, mib: u32) -> Machine {
-    let config = EmptyConfig {
-        ram: RamSize::from_mib(mib).unwrap(),
-        vcpus: VcpuCount::new(1).unwrap(),
-        console: SharedConsole::default(),
-        devices: DevicesConfig::default(),
-    };
-    let mut machine = Machine::empty(host, config).unwrap();
-    machine.start(&unconfined()).unwrap();
-    machine
-}
 
 fn restored(host: &Host, image: &Image) -> Machine {
     let mut machine = empty(host, MIB);
@@ -115,23 +69,12 @@ fn snapshot(
     id: &str,
     parent: Option<&Image>,
 ) -> (Image, Vec<u8>, Stats) {
-    let writer = ImageWriter::new(images, id, RamSize::from_mib(MIB).unwrap()).unwrap();
     let mut truth = Vec::new();
     let mut held = || {
         truth = memory(machine);
         Ok(())
     };
-    let over = parent.map(|parent| parent.manifest().id.as_str());
-    let (taken, stats) = snapshotter
-        .take(
-            (id, over),
-            writer.memory(),
-            &Options::default(),
-            &mut held,
-            &AtomicBool::new(false),
-        )
-        .unwrap();
-    let image = writer.capture(taken, parent, Vec::new()).unwrap();
+    let (image, stats, _) = take(snapshotter, (images, id), MIB, parent, &mut held);
     (image, truth, stats)
 }
 
@@ -150,9 +93,9 @@ fn counts() -> usize {
 
 #[test]
 fn every_page_of_an_image_is_the_page_at_the_pause() {
-    let Some(host) = host() else { return };
+    let Some(host) = kvm() else { return };
     let dir = tempfile::tempdir().unwrap();
-    let machine = running(&host, "dirty 4096 0");
+    let machine = running(&host, MIB, "dirty 4096 0");
     let mut snapshotter = Snapshotter::new(&machine);
     let mut last: Option<Image> = None;
     let mut pause = [0u64; 3];
@@ -197,9 +140,9 @@ fn every_page_of_an_image_is_the_page_at_the_pause() {
 
 #[test]
 fn clones_go_on_at_the_next_step_and_see_nothing_of_each_other() {
-    let Some(host) = host() else { return };
+    let Some(host) = kvm() else { return };
     let dir = tempfile::tempdir().unwrap();
-    let mut source = running(&host, "dirty 2000 50");
+    let mut source = running(&host, MIB, "dirty 2000 50");
     let mut snapshotter = Snapshotter::new(&source);
     let (image, truth, _) = snapshot(&source, &mut snapshotter, dir.path(), "image", None);
     let at = u64::from_le_bytes(truth[0x40_0000..0x40_0008].try_into().unwrap());
@@ -231,9 +174,9 @@ fn clones_go_on_at_the_next_step_and_see_nothing_of_each_other() {
 
 #[test]
 fn a_chain_of_clones_and_snapshots_goes_on_without_a_break() {
-    let Some(host) = host() else { return };
+    let Some(host) = kvm() else { return };
     let dir = tempfile::tempdir().unwrap();
-    let mut machine = running(&host, "dirty 1000 20");
+    let mut machine = running(&host, MIB, "dirty 1000 20");
     let mut snapshotter = Snapshotter::new(&machine);
     let mut parent: Option<Image> = None;
     for depth in 0..20 {
@@ -268,9 +211,9 @@ fn a_chain_of_clones_and_snapshots_goes_on_without_a_break() {
 
 #[test]
 fn a_snapshot_that_fails_or_is_cancelled_leaves_the_machine_and_the_next_as_if_it_had_not_been() {
-    let Some(host) = host() else { return };
+    let Some(host) = kvm() else { return };
     let dir = tempfile::tempdir().unwrap();
-    let machine = running(&host, "dirty 1000 20");
+    let machine = running(&host, MIB, "dirty 1000 20");
     let mut snapshotter = Snapshotter::new(&machine);
     let (first, ..) = snapshot(&machine, &mut snapshotter, dir.path(), "first", None);
     let ram = RamSize::from_mib(MIB).unwrap();
@@ -278,13 +221,14 @@ fn a_snapshot_that_fails_or_is_cancelled_leaves_the_machine_and_the_next_as_if_i
         let id = format!("failed-{number}");
         let writer = ImageWriter::new(dir.path(), &id, ram).unwrap();
         let mut held = || Err("no room".to_owned());
-        let failed = snapshotter.take(
-            (&id, Some("first")),
-            writer.memory(),
-            &Options::default(),
-            &mut held,
-            &AtomicBool::new(cancel),
-        );
+        let wanted = Wanted {
+            id: &id,
+            over: Some("first"),
+            memory: writer.memory(),
+            options: Options::default(),
+            cancel: &AtomicBool::new(cancel),
+        };
+        let failed = snapshotter.take(&wanted, &mut held);
         match failed.unwrap_err() {
             SnapshotError::Files { what } => {
                 assert_eq!((what.as_str(), cancel), ("no room", false))
@@ -312,9 +256,9 @@ fn a_snapshot_that_fails_or_is_cancelled_leaves_the_machine_and_the_next_as_if_i
 
 #[test]
 fn what_cannot_go_on_here_is_refused_with_what_differs() {
-    let Some(host) = host() else { return };
+    let Some(host) = kvm() else { return };
     let dir = tempfile::tempdir().unwrap();
-    let machine = running(&host, "dirty 100 20");
+    let machine = running(&host, MIB, "dirty 100 20");
     let mut snapshotter = Snapshotter::new(&machine);
     let (mut image, ..) = snapshot(&machine, &mut snapshotter, dir.path(), "image", None);
     image.seal(None).unwrap();

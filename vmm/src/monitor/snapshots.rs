@@ -15,7 +15,7 @@ use std::time::Duration;
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
 use super::messages::Event;
-use crate::snapshot::{Options, Snapshotter, Stats};
+use crate::snapshot::{Options, Snapshotter, Stats, Wanted};
 
 /// How long the guest is held for a daemon that does not answer.
 const FREEZE_WAIT: Duration = Duration::from_secs(10);
@@ -174,8 +174,14 @@ fn take(
             Err(_) => Err("the daemon does not answer".to_owned()),
         }
     };
-    let what = (id.as_str(), over.as_deref());
-    let taken = snapshotter.take(what, &memory, &Options::default(), &mut held, cancel);
+    let wanted = Wanted {
+        id: &id,
+        over: over.as_deref(),
+        memory: &memory,
+        options: Options::default(),
+        cancel,
+    };
+    let taken = snapshotter.take(&wanted, &mut held);
     let written = taken
         .map_err(|error| causes(&error))
         .and_then(|(taken, stats)| {

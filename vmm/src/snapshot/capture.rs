@@ -126,6 +126,22 @@ pub enum SnapshotError {
     Cancelled,
 }
 
+/// A snapshot that is to be taken.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// The image that is made of it.
+    pub id: &'a str,
+    /// The image that this one is made over: only what changed since has to be in it, if that is the
+    /// snapshotter's base.
+    pub over: Option<&'a str>,
+    /// Where pages go, each at its place: an empty file of RAM's size.
+    pub memory: &'a File,
+    /// How it is taken.
+    pub options: Options,
+    /// Ends the attempt when it is set, as long as the guest was not held.
+    pub cancel: &'a AtomicBool,
+}
+
 /// Takes snapshots of one machine, one after the other, and knows what changed since the last.
 pub struct Snapshotter {
     parts: Arc<Parts>,
@@ -191,22 +207,16 @@ impl Snapshotter {
         self.track.forget_base();
     }
 
-    /// Takes a snapshot, which the image `id` is made of: pages go into `memory`, an empty file of RAM's
-    /// size, each at its place. With `over` the base, only what changed since is in it. `held` is called
-    /// while the guest is held, and freezes its files; `cancel` ends the attempt, as long as the guest was
-    /// not held.
+    /// Takes a snapshot. `held` is called while the guest is held, and freezes its files.
     ///
     /// # Errors
     /// [`SnapshotError`].
     pub fn take(
         &mut self,
-        (id, over): (&str, Option<&str>),
-        memory: &File,
-        options: &Options,
+        wanted: &Wanted<'_>,
         held: &mut dyn FnMut() -> Result<(), String>,
-        cancel: &AtomicBool,
     ) -> Result<(Taken, Stats), SnapshotError> {
-        let taken = self.attempt((id, over), memory, options, held, cancel);
+        let taken = self.attempt(wanted, held);
         // However it ended: what was much once is not kept for ever.
         self.aside.truncate(ASIDE_KEPT);
         self.aside.shrink_to(ASIDE_KEPT);
@@ -215,17 +225,15 @@ impl Snapshotter {
 
     fn attempt(
         &mut self,
-        (id, over): (&str, Option<&str>),
-        memory: &File,
-        options: &Options,
+        wanted: &Wanted<'_>,
         held: &mut dyn FnMut() -> Result<(), String>,
-        cancel: &AtomicBool,
     ) -> Result<(Taken, Stats), SnapshotError> {
         let start = Instant::now();
+        let options = &wanted.options;
         let mut stats = Stats::default();
-        let go_on = || !cancel.load(Ordering::Acquire);
-        let mut copier = Copier::new(memory, self.ram.pages());
-        let mut own = self.first(over)?;
+        let go_on = || !wanted.cancel.load(Ordering::Acquire);
+        let mut copier = Copier::new(wanted.memory, self.ram.pages());
+        let mut own = self.first(wanted.over)?;
         let mut left = own.clone();
         loop {
             if !copier.copy(&self.ram, &left, &go_on)? {
@@ -274,7 +282,7 @@ impl Snapshotter {
             created_at,
             state: state.encode()?,
         };
-        self.track.rebase(id);
+        self.track.rebase(wanted.id);
         stats.total = start.elapsed();
         Ok((taken, stats))
     }

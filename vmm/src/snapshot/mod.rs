@@ -19,7 +19,7 @@ mod restore;
 mod state;
 mod track;
 
-pub use capture::{Options, SnapshotError, Snapshotter, Stats};
+pub use capture::{Options, SnapshotError, Snapshotter, Stats, Wanted};
 pub use copy::CopyError;
 pub use restore::RestoreImageError;
 pub use state::{MachineState, StateError};
