@@ -10,10 +10,10 @@ work=/tmp/work
 export FLOE_STORE=/tmp/store
 mkdir -p "$work"
 # What the parts use.
-export bytes cuts operations chain pairs
-bytes=$((64 << 20)) cuts=20 operations=20000 chain=3 pairs=3
+export bytes cuts operations chain pairs rounds kills
+bytes=$((64 << 20)) cuts=20 operations=20000 chain=3 pairs=3 rounds=100 kills=1
 if [[ ${FLOE_TEST_LONG:-} == 1 ]]; then
-    bytes=$((1 << 30)) cuts=100 chain=20 pairs=50
+    bytes=$((1 << 30)) cuts=100 chain=20 pairs=50 rounds=400 kills=6
 fi
 
 step() {
@@ -94,6 +94,30 @@ is_up() {
     kill -0 "$run" 2>/dev/null || fail "floe vm run has ended"
     id=$("$floe" vm list --quiet)
     [[ -n $id ]] && "$floe" sandbox exec "$id" -- true 2>/dev/null
+}
+
+# state_is ID STATE
+state_is() {
+    [[ $("$floe" sandbox show "$1" --json | python3 -c 'import json,sys; print(json.load(sys.stdin)["state"])') == "$2" ]]
+}
+
+# serve: starts the daemon; sets $serve, its pid.
+serve() {
+    local before
+    before=$(times_serving)
+    "$floe" serve --addr 127.0.0.1:8090 >>"$work/serve.log" 2>&1 </dev/null &
+    serve=$!
+    within 60 serves_again "$before" || fail "the daemon does not serve"
+}
+
+times_serving() {
+    grep -c 'listening on' "$work/serve.log" 2>/dev/null || true
+}
+
+# Nobody may ask before: the command would start a daemon of its own.
+serves_again() {
+    kill -0 "$serve" 2>/dev/null || fail "the daemon has ended"
+    (($(times_serving) > ${1:-0}))
 }
 
 # monitors: the pids of the monitors that run.
