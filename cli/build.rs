@@ -1,8 +1,12 @@
-//! Builds the agent and leaves it where `src/agent/image.rs` embeds it from.
+//! Builds the agent and leaves it where `src/agent/image.rs` embeds it from, and the guest that `floe bench vm`
+//! measures with (`src/bench/vm/guest.rs`).
 //!
 //! The agent runs in sandboxes that have no libraries, or others, so it is static. Cargo cannot yet
 //! give a dependency another profile and other flags, so it is called again, with its own target
 //! directory: the outer one is locked.
+
+#[path = "../vmm/payload/compile.rs"]
+mod payload;
 
 use std::env;
 use std::error::Error;
@@ -34,6 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for path in [
         "vmm/guest/src",
         "vmm/guest/Cargo.toml",
+        "vmm/payload",
         "Cargo.toml",
         "Cargo.lock",
         "cli/build.rs",
@@ -43,6 +48,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let built = build(&workspace, &out.join("agent"))?;
     check_static(&built)?;
     fs::copy(&built, out.join("floe-guest"))?;
+    payload::payload(&workspace.join("vmm/payload"), &out);
     Ok(())
 }
 

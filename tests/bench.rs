@@ -56,6 +56,12 @@ fn fork() {
     is_sound("fork");
 }
 
+/// Where there is no KVM its peers alone are measured, and the section says so.
+#[test]
+fn vm() {
+    is_sound("vm");
+}
+
 #[test]
 fn depth() {
     is_sound("depth");

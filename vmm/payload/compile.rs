@@ -6,14 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
-/// The payload guest as an ELF file, compiled if its sources are newer. `scratch` is a directory
+/// The payload guest as an ELF file, compiled if its `sources` are newer. `scratch` is a directory
 /// that lives as long as the build's.
-pub fn payload(scratch: &Path) -> PathBuf {
+pub fn payload(sources: &Path, scratch: &Path) -> PathBuf {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock();
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("payload");
     let elf = scratch.join("payload.elf");
-    if is_current(&sources, &elf) {
+    if is_current(sources, &elf) {
         return elf;
     }
     // Several test programs may be here at once: each builds its own and renames.

@@ -30,7 +30,8 @@ pub fn kvm() -> Option<Host> {
 
 /// The payload guest, compiled.
 pub fn payload() -> PathBuf {
-    compile::payload(Path::new(env!("CARGO_TARGET_TMPDIR")))
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("payload");
+    compile::payload(&sources, Path::new(env!("CARGO_TARGET_TMPDIR")))
 }
 
 /// A machine that has not started and will do what `cmdline` says.

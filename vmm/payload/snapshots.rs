@@ -1,4 +1,4 @@
-//! What tests and benches of snapshots share: machines with a guest that counts its steps (`dirty PAGES REST`), and
+//! What tests of snapshots share: machines with a guest that counts its steps (`dirty PAGES REST`), and
 //! how a snapshot of one becomes an image.
 
 use std::path::Path;
@@ -59,16 +59,15 @@ pub fn wait_for_step(machine: &Machine, wanted: u64) {
     }
 }
 
-/// Takes a snapshot into the directory `id`: the image, what it cost, and how long it was until it was captured.
+/// Takes a snapshot into the directory `id`: the image, and what it cost.
 pub fn take(
     snapshotter: &mut Snapshotter,
     (images, id): (&Path, &str),
     mib: u32,
     parent: Option<&Image>,
     held: &mut dyn FnMut() -> Result<(), String>,
-) -> (Image, Stats, Duration) {
+) -> (Image, Stats) {
     let ram = RamSize::from_mib(mib).expect("within the limits");
-    let start = Instant::now();
     let writer = ImageWriter::new(images, id, ram).expect("room");
     let wanted = Wanted {
         id,
@@ -79,5 +78,5 @@ pub fn take(
     };
     let (taken, stats) = snapshotter.take(&wanted, held).expect("a snapshot");
     let image = writer.capture(taken, parent, Vec::new()).expect("room");
-    (image, stats, start.elapsed())
+    (image, stats)
 }

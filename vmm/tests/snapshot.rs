@@ -74,7 +74,7 @@ fn snapshot(
         truth = memory(machine);
         Ok(())
     };
-    let (image, stats, _) = take(snapshotter, (images, id), MIB, parent, &mut held);
+    let (image, stats) = take(snapshotter, (images, id), MIB, parent, &mut held);
     (image, truth, stats)
 }
 

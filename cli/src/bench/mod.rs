@@ -1,7 +1,7 @@
 //! The bench suite: what `floe bench` and `cargo bench` measure and how they show it.
 //!
 //! [`run`] does it all. Each bench is one file ([`snapshot`], [`fork`], [`depth`], [`copy_up`], [`base`], [`diff`],
-//! [`land`], [`space`], [`api`]) that builds what it measures in a temporary store on the disk in question ([`fill`], [`rig`]), does the
+//! [`land`], [`space`], [`api`], [`vm`]) that builds what it measures in a temporary store on the disk in question ([`fill`], [`rig`]), does the
 //! thing again and again ([`stats`]), and returns a [`report::Section`] with percentiles, the
 //! promises of the design and whether they were kept. [`peers`] does the same by other means in the
 //! same run.
@@ -35,6 +35,7 @@ mod snapshot;
 mod space;
 pub mod stats;
 mod text;
+mod vm;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -73,6 +74,8 @@ pub enum Bench {
     Space,
     /// Calls of the HTTP API: create, exec, snapshot, fork, kill.
     Api,
+    /// Snapshots of running virtual machines, and machines that go on from them.
+    Vm,
 }
 
 /// What to measure, and where.
@@ -100,6 +103,7 @@ impl Bench {
             Self::Land => land::run(lab),
             Self::Space => space::run(lab),
             Self::Api => api::run(lab),
+            Self::Vm => vm::run(lab),
         }
     }
 }

@@ -36,6 +36,9 @@ pub struct Section {
     pub about: &'static str,
     /// Times, by circumstances.
     pub groups: Vec<Group>,
+    /// What was counted and not timed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub amounts: Vec<Amount>,
     /// Times drawn as histograms.
     #[serde(skip)]
     pub pictures: Vec<Picture>,
@@ -57,11 +60,31 @@ impl Section {
             name,
             about,
             groups: Vec::new(),
+            amounts: Vec::new(),
             pictures: Vec::new(),
             goals: Vec::new(),
             skipped: Vec::new(),
             notes: Vec::new(),
             conditions: Conditions::default(),
+        }
+    }
+
+    /// Adds something that was counted again and again; nothing if it was not.
+    pub fn amount(&mut self, what: impl Into<String>, unit: &'static str, mut values: Vec<u64>) {
+        values.sort_unstable();
+        let at = |percent: usize| {
+            let rank = (values.len() * percent).div_ceil(100).max(1);
+            values.get(rank - 1).copied()
+        };
+        if let (Some(p50), Some(p99), Some(max)) = (at(50), at(99), at(100)) {
+            self.amounts.push(Amount {
+                what: what.into(),
+                unit,
+                samples: values.len(),
+                p50,
+                p99,
+                max,
+            });
         }
     }
 
@@ -71,6 +94,13 @@ impl Section {
             what: what.into(),
             reason: reason.into(),
         });
+    }
+
+    /// Adds times, if any were taken.
+    pub fn group(&mut self, group: Group) {
+        if !group.series.is_empty() {
+            self.groups.push(group);
+        }
     }
 
     /// Adds a histogram, if there is anything to draw.
@@ -83,6 +113,23 @@ impl Section {
             });
         }
     }
+}
+
+/// Something counted, as bytes on disk.
+#[derive(Debug, Serialize)]
+pub struct Amount {
+    /// What.
+    pub what: String,
+    /// What is counted: `bytes`, or nothing where `what` says it.
+    pub unit: &'static str,
+    /// How often.
+    pub samples: usize,
+    /// The median.
+    pub p50: u64,
+    /// The value that 99 of 100 do not exceed.
+    pub p99: u64,
+    /// The largest.
+    pub max: u64,
 }
 
 /// Times taken under the same circumstances.
@@ -174,6 +221,21 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    #[test]
+    fn amounts_are_sorted_and_nothing_is_no_amount() {
+        let mut section = Section::new("vm", "");
+        section.amount("nothing", "bytes", Vec::new());
+        section.amount("one", "bytes", vec![7]);
+        section.amount("many", "", (0..=100).rev().collect());
+        let found = section.amounts.iter();
+        let found: Vec<_> = found
+            .map(|amount| (amount.p50, amount.p99, amount.max))
+            .collect();
+        assert_eq!(found, [(7, 7, 7), (50, 99, 100)]);
+        let json = serde_json::to_value(&section).unwrap();
+        assert_eq!(json["amounts"][0]["unit"], "bytes");
+    }
 
     #[test]
     fn json_has_the_percentiles_of_every_case() {

@@ -4,7 +4,7 @@ use super::conditions::Conditions;
 use super::draw::{columns, histogram};
 use super::goal::Goal;
 use super::machine::Machine;
-use super::report::{Group, Layout, Report, Section};
+use super::report::{Amount, Group, Layout, Report, Section};
 use super::stats::{Summary, grouped, shown};
 use crate::output::{Output, Paint, size};
 
@@ -70,6 +70,9 @@ pub fn section(section: &Section, output: &Output) -> String {
             Layout::Percentiles => percentiles(group),
             Layout::Medians => medians(group),
         });
+    }
+    if !section.amounts.is_empty() {
+        text.push_str(&amounts(&section.amounts));
     }
     for picture in &section.pictures {
         text.push_str(&histogram(picture));
@@ -153,6 +156,24 @@ fn percentiles(group: &Group) -> String {
     let rows = group.series.iter();
     let rows = rows.map(|series| row(&series.case, &series.summary));
     columns(&head, &rows.collect::<Vec<_>>())
+}
+
+fn amounts(amounts: &[Amount]) -> String {
+    let row = |amount: &Amount| {
+        let shown = |value| match amount.unit {
+            "bytes" => size(value),
+            _ => grouped(value),
+        };
+        vec![
+            format!("  {}", amount.what),
+            grouped(amount.samples as u64),
+            shown(amount.p50),
+            shown(amount.p99),
+            shown(amount.max),
+        ]
+    };
+    let head = ["how much", "samples", "p50", "p99", "max"];
+    columns(&head, &amounts.iter().map(row).collect::<Vec<_>>())
 }
 
 fn medians(group: &Group) -> String {

@@ -8,7 +8,7 @@ use super::Context;
 use crate::bench::{self, Options};
 use crate::error::ApiError;
 
-/// Measure snapshots, forks, long chains, copy-up, bases, diff and land on this machine
+/// Measure snapshots, forks, long chains, copy-up, bases, diff, land and virtual machines here
 ///
 /// Makes temporary stores, mounts them in this process, and removes everything at the end, also
 /// when interrupted. It needs a few minutes, 30 GiB of free disk for the largest sizes (they are

@@ -3,7 +3,9 @@
 
 pub(super) mod btrfs;
 pub(super) mod copies;
+pub(super) mod memory_fork;
 pub(super) mod overlay;
+pub(super) mod qemu;
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -40,6 +42,11 @@ pub(super) fn program(name: &str, package: &str) -> Result<PathBuf, BenchError> 
         .ok_or_else(|| BenchError::Wrong {
             what: format!("{name} is not installed (Debian package {package})"),
         })
+}
+
+/// What keeps something from being measured, in words.
+pub(super) fn say_why(what: String) -> BenchError {
+    BenchError::Wrong { what }
 }
 
 /// Fails unless this process is root.
