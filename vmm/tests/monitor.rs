@@ -20,6 +20,7 @@ use floe_vmm::machine::memory::RamSize;
 use floe_vmm::monitor::{
     Command, Confinement, ConsoleConfig, Event, FsSpec, How, MonitorConfig, VsockSpec,
 };
+use floe_vmm::snapshot::WorkingSet;
 use floe_vmm::snapshot::image::{ImageWriter, Taken};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
@@ -500,9 +501,41 @@ fn a_confined_monitor_takes_snapshots_and_another_goes_on_from_them() {
         config.cmdline = String::new();
         config.image = Some(images.path().join("image"));
     };
+    // What a booted machine touched is all its own.
+    let touched = tempfile::tempfile().unwrap();
+    monitor.command_with(&Command::Touched, &[&touched]);
+    let event = monitor.event();
+    assert!(
+        matches!(
+            &event,
+            Event::Refused {
+                command: Some(Command::Touched),
+                ..
+            }
+        ),
+        "{event:?}"
+    );
     let mut clones: Vec<Monitor> = (0..2).map(|_| Monitor::start("", go_on).unwrap()).collect();
-    for clone in &mut clones {
+    // What the first has touched, the third finds there; and one that is no such thing, the fourth ignores.
+    clones[0].running();
+    std::thread::sleep(Duration::from_millis(20));
+    clones[0].command_with(&Command::Touched, &[&touched]);
+    let command = Command::Touched;
+    assert_eq!(clones[0].event(), Event::Done { command });
+    let mut set = Vec::new();
+    { &touched }.rewind().unwrap();
+    { &touched }.read_to_end(&mut set).unwrap();
+    let decoded = WorkingSet::decode(&set, 64 << 8).unwrap();
+    assert!(decoded.pages().contains(0x400), "where it counts");
+    clones[1].running();
+    let hint = images.path().join("image").join(WorkingSet::FILE);
+    for set in [set, b"floe-wrk, or is it".to_vec()] {
+        std::fs::write(&hint, set).unwrap();
+        let mut clone = Monitor::start("", go_on).unwrap();
         clone.running();
+        clones.push(clone);
+    }
+    for clone in &mut clones {
         std::thread::sleep(Duration::from_millis(20));
         // A clone of a clone, over the image that it came from.
         let again = tempfile::tempdir().unwrap();

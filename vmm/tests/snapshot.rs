@@ -17,7 +17,9 @@ use floe_vmm::machine::host::Host;
 use floe_vmm::machine::memory::RamSize;
 use floe_vmm::snapshot::image::{Image, ImageWriter, OpenError};
 use floe_vmm::snapshot::pages::Run;
-use floe_vmm::snapshot::{Options, RestoreImageError, SnapshotError, Snapshotter, Stats, Wanted};
+use floe_vmm::snapshot::{
+    Options, RestoreImageError, SnapshotError, Snapshotter, Stats, Wanted, WorkingSet,
+};
 use payload_host::kvm;
 use snapshots::{empty, running, step, take, wait_for_step};
 use vm_memory::{Bytes, GuestAddress};
@@ -170,6 +172,41 @@ fn clones_go_on_at_the_next_step_and_see_nothing_of_each_other() {
     wait_for_step(&source, step(&source) + 1000);
     assert_unbroken(&source);
     source.stop();
+}
+
+#[test]
+fn what_a_machine_touched_is_there_for_the_next_before_it_runs() {
+    let Some(host) = kvm() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let source = running(&host, MIB, "dirty 2000 20");
+    let mut snapshotter = Snapshotter::new(&source);
+    let (image, truth, _) = snapshot(&source, &mut snapshotter, dir.path(), "image", None);
+    assert!(snapshotter.working_set().unwrap().is_none());
+    let first = restored(&host, &image);
+    let touched = Snapshotter::of_restored(&first, "image");
+    let before = touched.working_set().unwrap().unwrap();
+    first.resume().unwrap();
+    wait_for_step(&first, step(&first) + 4000);
+    first.pause().unwrap();
+    let set = touched.working_set().unwrap().unwrap();
+    let count = |set: &WorkingSet| set.pages().count();
+    assert!(count(&set) >= 2000 && count(&set) > count(&before));
+    assert!(set.pages().contains(0x400), "where it counts");
+
+    let next = restored(&host, &image);
+    let touched = Snapshotter::of_restored(&next, "image");
+    touched.populate(&set, &|| false).unwrap();
+    assert!(count(&touched.working_set().unwrap().unwrap()) < 2000);
+    touched.populate(&set, &|| true).unwrap();
+    let after = touched.working_set().unwrap().unwrap();
+    let mut pages = set.pages().runs().flat_map(|run| run.start..run.end());
+    assert!(pages.all(|page| after.pages().contains(page)));
+    // To read is all that was done.
+    let page = usize::try_from(floe_vmm::machine::layout::GENERATION_PAGE).unwrap() / 4096;
+    assert_eq!(different(&memory(&next), &truth), [page]);
+    next.resume().unwrap();
+    wait_for_step(&next, step(&next) + 4000);
+    assert_unbroken(&next);
 }
 
 #[test]

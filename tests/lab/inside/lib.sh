@@ -120,7 +120,12 @@ serves_again() {
     (($(times_serving) > ${1:-0}))
 }
 
-# monitors: the pids of the monitors that run.
+# monitors: the pids of the monitors that run a machine; others wait for one.
 monitors() {
-    pgrep -f "^$floe vm monitor" || true
+    local pid
+    for pid in $(pgrep -f "^$floe vm monitor" || true); do
+        if grep -q '/floe-' "/proc/$pid/cgroup" 2>/dev/null; then
+            printf '%s\n' "$pid"
+        fi
+    done
 }

@@ -36,6 +36,9 @@ pub enum Command {
     },
     /// Give up the snapshot that is being taken, if the guest was not held yet.
     Cancel,
+    /// Say which pages were touched since the machine was started from an image. A descriptor comes with the
+    /// line: an empty file, for a [`crate::snapshot::WorkingSet`].
+    Touched,
 }
 
 /// From the monitor.

@@ -1,7 +1,7 @@
 //! A monitor: one process that runs one machine and ends with it.
 //!
 //! It is started with a connected stream socket as standard input. The first line on it is a
-//! [`MonitorConfig`], later ones are [`Command`]s; [`Event`]s go the other way. When the socket
+//! [`MonitorConfig`], perhaps with a descriptor that becomes standard error; later ones are [`Command`]s; [`Event`]s go the other way. When the socket
 //! closes, the machine is stopped: it does not outlive who started it.
 //!
 //! Order, and the invariant it keeps: everything is opened and the machine is built; then the
@@ -81,6 +81,10 @@ fn serve(socket: UnixStream) -> io::Result<bool> {
             return Ok(false);
         }
     };
+    // Where it complains from now on: it may have been started for nobody yet.
+    if let Some(log) = control.file() {
+        rustix::stdio::dup2_stderr(&log)?;
+    }
     let mut monitor = match Monitor::start(&line, &mut control) {
         Ok(monitor) => monitor,
         Err(error) => {
@@ -122,18 +126,19 @@ impl Monitor {
         }
         // It looks at this process's pages, which a confined one may not.
         let snapshotter = ready.snapshotter();
+        let hint = ready.hint.take();
         let snapshots = match &config.confinement {
             None => {
                 ready.restore()?;
                 ready.start(&unconfined())?;
-                Snapshots::start(snapshotter, || Ok(())).map_err(SetupError::Sockets)?
+                Snapshots::start(snapshotter, hint, || Ok(())).map_err(SetupError::Sockets)?
             }
             Some(confinement) => {
                 setup::jail(&config, confinement).enter()?;
                 ready.restore()?;
                 ready.start(&filtered())?;
                 let confined = || install(Role::Snapshots).map_err(io::Error::other);
-                let snapshots = Snapshots::start(snapshotter, confined);
+                let snapshots = Snapshots::start(snapshotter, hint, confined);
                 let snapshots = snapshots.map_err(SetupError::Sockets)?;
                 watch(&epoll, snapshots.wake(), SNAPSHOTS).map_err(SetupError::Sockets)?;
                 install(Role::Main)?;
@@ -213,6 +218,13 @@ impl Monitor {
                 Ok(Command::Frozen { ok }) => {
                     self.snapshots.frozen(ok);
                     None
+                }
+                Ok(Command::Touched) => {
+                    let refused = self.snapshots.touched(control.file()).err();
+                    refused.map(|message| Event::Refused {
+                        command: Some(Command::Touched),
+                        message,
+                    })
                 }
                 Ok(Command::Cancel) => {
                     self.snapshots.cancel();

@@ -103,6 +103,8 @@ pub(super) struct Ready {
     pub(super) machine: Machine,
     // What it goes on from, and the host that it has to fit.
     goes_on: Option<(Image, Host)>,
+    // The bytes of the image's working set. Not looked at yet: a guest may have made them.
+    pub(super) hint: Option<Vec<u8>>,
     pub(super) console: Option<UnixListener>,
 }
 
@@ -170,9 +172,15 @@ pub(super) fn build(config: &MonitorConfig) -> Result<Ready, SetupError> {
         }
         _ => return Err(SetupError::NothingToRun),
     };
+    let hint = goes_on.as_ref().map(|(image, _)| image.working_set());
+    let hint = hint.transpose().unwrap_or_else(|error| {
+        tracing::warn!(%error, "the image's working set cannot be read");
+        None
+    });
     Ok(Ready {
         machine,
         goes_on,
+        hint: hint.flatten(),
         console,
     })
 }

@@ -14,14 +14,22 @@ use std::time::Duration;
 
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
-use super::messages::Event;
-use crate::snapshot::{Options, Snapshotter, Stats, Wanted};
+use super::messages::{Command, Event};
+use crate::snapshot::{Options, Snapshotter, Stats, Wanted, WorkingSet};
 
 /// How long the guest is held for a daemon that does not answer.
 const FREEZE_WAIT: Duration = Duration::from_secs(10);
 
-/// What to take.
-struct Job {
+/// What the thread is to do.
+enum Job {
+    /// Take a snapshot.
+    Take(Taking),
+    /// Write down which pages were touched.
+    Touched(File),
+}
+
+/// A snapshot that is to be taken.
+struct Taking {
     id: String,
     over: Option<String>,
     memory: File,
@@ -35,16 +43,20 @@ pub(super) struct Snapshots {
     events: Receiver<Event>,
     wake: Arc<EventFd>,
     cancel: Arc<AtomicBool>,
+    // Somebody waits for what was begun for nobody in particular.
+    hurry: Arc<AtomicBool>,
     busy: bool,
 }
 
 impl Snapshots {
-    /// Starts the thread; `confine` is the first thing it calls, and has returned when this does.
+    /// Starts the thread; `confine` is the first thing it calls, and has returned when this does. Then it has the
+    /// pages there that `hint` says, the bytes of a working set.
     ///
     /// # Errors
     /// The system's, when it gives no thread or descriptor, or what `confine` fails with.
     pub(super) fn start(
         mut snapshotter: Snapshotter,
+        hint: Option<Vec<u8>>,
         confine: impl FnOnce() -> io::Result<()> + Send + 'static,
     ) -> io::Result<Self> {
         let (jobs, todo) = channel::<Job>();
@@ -54,6 +66,8 @@ impl Snapshots {
         let wake = Arc::new(EventFd::new(EFD_NONBLOCK)?);
         let cancel = Arc::new(AtomicBool::new(false));
         let (waker, cancelled) = (Arc::clone(&wake), Arc::clone(&cancel));
+        let hurry = Arc::new(AtomicBool::new(false));
+        let hurried = Arc::clone(&hurry);
         let work = move || {
             let confined = confine();
             let failed = confined.is_err();
@@ -68,8 +82,14 @@ impl Snapshots {
                     tracing::debug!(%error, "the main thread is awake already");
                 }
             };
+            if let Some(hint) = hint {
+                populate(&snapshotter, &hint, &|| !hurried.load(Ordering::Relaxed));
+            }
             for job in todo {
-                let event = take(&mut snapshotter, job, &say, &answers, &cancelled);
+                let event = match job {
+                    Job::Touched(to) => touched(&snapshotter, &to),
+                    Job::Take(it) => take(&mut snapshotter, it, &say, &answers, &cancelled),
+                };
                 say(event);
             }
         };
@@ -84,6 +104,7 @@ impl Snapshots {
             events,
             wake,
             cancel,
+            hurry,
             busy: false,
         })
     }
@@ -112,12 +133,25 @@ impl Snapshots {
             return Err("a snapshot takes two descriptors".to_owned());
         };
         self.cancel.store(false, Ordering::Release);
-        let job = Job {
+        self.send(Job::Take(Taking {
             id,
             over,
             memory,
             taken,
-        };
+        }))
+    }
+
+    /// Begins to write down which pages were touched. `Err` says why not.
+    pub(super) fn touched(&mut self, to: Option<File>) -> Result<(), String> {
+        if self.busy {
+            return Err("a snapshot is being taken".to_owned());
+        }
+        let to = to.ok_or_else(|| "this takes a descriptor".to_owned())?;
+        self.send(Job::Touched(to))
+    }
+
+    fn send(&mut self, job: Job) -> Result<(), String> {
+        self.hurry.store(true, Ordering::Relaxed);
         self.busy = self.jobs.send(job).is_ok();
         match self.busy {
             true => Ok(()),
@@ -144,7 +178,8 @@ impl Snapshots {
             tracing::trace!(%error, "two wakes were one");
         }
         let events: Vec<Event> = self.events.try_iter().collect();
-        let over = |event: &Event| matches!(event, Event::Taken { .. } | Event::NotTaken { .. });
+        // But for the question in the middle of a snapshot, each is the end of what was asked for.
+        let over = |event: &Event| !matches!(event, Event::Held { .. });
         if events.iter().any(over) {
             self.busy = false;
         }
@@ -154,17 +189,17 @@ impl Snapshots {
 
 fn take(
     snapshotter: &mut Snapshotter,
-    job: Job,
+    it: Taking,
     say: &impl Fn(Event),
     answers: &Receiver<bool>,
     cancel: &AtomicBool,
 ) -> Event {
-    let Job {
+    let Taking {
         id,
         over,
         memory,
         taken: to,
-    } = job;
+    } = it;
     let mut held = || {
         while answers.try_recv().is_ok() {}
         say(Event::Held { id: id.clone() });
@@ -198,6 +233,43 @@ fn take(
             }
             Event::NotTaken { id, causes }
         }
+    }
+}
+
+/// Reads what the guest will want; what the hint says besides is nobody's loss.
+fn populate(snapshotter: &Snapshotter, hint: &[u8], go_on: &dyn Fn() -> bool) {
+    match WorkingSet::decode(hint, snapshotter.pages()) {
+        Ok(set) => {
+            if let Err(error) = snapshotter.populate(&set, go_on) {
+                tracing::warn!(%error, "pages of a working set cannot be read");
+            }
+        }
+        Err(error) => tracing::warn!(%error, "the image's working set is none"),
+    }
+}
+
+fn touched(snapshotter: &Snapshotter, to: &File) -> Event {
+    let set = match snapshotter.working_set() {
+        Ok(Some(set)) => set,
+        Ok(None) => return refused("there is no image that pages come from"),
+        Err(error) => return refused(&causes(&error).join(": ")),
+    };
+    let written = set
+        .encode()
+        .map_err(|error| causes(&error))
+        .and_then(|bytes| to.write_all_at(&bytes, 0).map_err(|error| causes(&error)));
+    match written {
+        Ok(()) => Event::Done {
+            command: Command::Touched,
+        },
+        Err(causes) => refused(&causes.join(": ")),
+    }
+}
+
+fn refused(why: &str) -> Event {
+    Event::Refused {
+        command: Some(Command::Touched),
+        message: why.to_owned(),
     }
 }
 

@@ -14,11 +14,13 @@
 //! Whatever fails, the guest goes on, and what the next snapshot has to have is not forgotten.
 
 use std::fs::File;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
+use vm_memory::GuestMemoryError;
 
 use super::copy::{Copier, CopyError};
 use super::image::{Taken, parts};
@@ -27,6 +29,7 @@ use super::ram::{Ram, bytes};
 use super::resident::Pagemap;
 use super::state::{MachineState, StateError};
 use super::track::Track;
+use super::working_set::WorkingSet;
 use crate::machine::vcpu::VcpuStateError;
 use crate::machine::vm::VmError;
 use crate::machine::{ControlError, Machine, Parts};
@@ -149,6 +152,8 @@ pub struct Snapshotter {
     track: Track,
     // None where the kernel does not say.
     pagemap: Option<Pagemap>,
+    // Whether a page that was never touched is zeros: not one of a mapped file.
+    from_nothing: bool,
     // For pages that are copied while the guest is held. Touched before: a page that never was costs more
     // than copying ten.
     aside: Vec<u8>,
@@ -180,6 +185,7 @@ impl Snapshotter {
         Self {
             track: Track::from_nothing(&ram),
             pagemap: pagemap.ok(),
+            from_nothing: true,
             ram,
             parts,
             aside: vec![1; ASIDE_KEPT],
@@ -191,8 +197,7 @@ impl Snapshotter {
     pub fn of_restored(machine: &Machine, base: &str) -> Self {
         let mut new = Self::new(machine);
         new.track = Track::from_image(&new.ram, base);
-        // A page of a mapped file that was never touched is not zeros.
-        new.pagemap = None;
+        new.from_nothing = false;
         new
     }
 
@@ -205,6 +210,35 @@ impl Snapshotter {
     /// That image came to nothing: the next has everything.
     pub fn forget_base(&mut self) {
         self.track.forget_base();
+    }
+
+    /// Pages that the machine has touched since it was started from an image. None of one that was booted, whose
+    /// pages are all its own, and where the kernel does not say.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn working_set(&self) -> io::Result<Option<WorkingSet>> {
+        let pagemap = self.pagemap.as_ref().filter(|_| !self.from_nothing);
+        let touched = pagemap.map(|pagemap| pagemap.touched(&self.ram));
+        Ok(touched.transpose()?.map(WorkingSet::new))
+    }
+
+    /// Has pages there that the guest will want, for as long as `go_on`; it may run meanwhile.
+    ///
+    /// # Errors
+    /// When they are not this machine's.
+    pub fn populate(
+        &self,
+        set: &WorkingSet,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<(), GuestMemoryError> {
+        set.populate(&self.ram, go_on)
+    }
+
+    /// How many pages of memory there are.
+    #[must_use]
+    pub fn pages(&self) -> usize {
+        self.ram.pages()
     }
 
     /// Takes a snapshot. `held` is called while the guest is held, and freezes its files.
@@ -295,10 +329,8 @@ impl Snapshotter {
         if over.is_some() && over == self.track.base() {
             return Ok(self.track.changed().clone());
         }
-        let touched = self
-            .pagemap
-            .as_ref()
-            .map(|pagemap| pagemap.touched(&self.ram));
+        let pagemap = self.pagemap.as_ref().filter(|_| self.from_nothing);
+        let touched = pagemap.map(|pagemap| pagemap.touched(&self.ram));
         match touched {
             Some(Ok(touched)) => Ok(touched),
             Some(Err(error)) => {

@@ -18,8 +18,10 @@ mod resident;
 mod restore;
 mod state;
 mod track;
+mod working_set;
 
 pub use capture::{Options, SnapshotError, Snapshotter, Stats, Wanted};
 pub use copy::CopyError;
 pub use restore::RestoreImageError;
 pub use state::{MachineState, StateError};
+pub use working_set::{WorkingSet, WorkingSetError};

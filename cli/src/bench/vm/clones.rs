@@ -19,6 +19,8 @@ const MIB: u32 = 512;
 const CLONES: (u32, u32) = (200, 5);
 /// Clones that are kept, all of them.
 const KEPT: (&[usize], &[usize]) = (&[100, 1000], &[10]);
+/// Clones of an image that is not in memory, of each kind.
+const FROM_DISK: (u32, u32) = (30, 2);
 /// Depths that are measured.
 const DEPTHS: (&[u64], &[u64]) = (&[1, 10, 50, 100], &[1, 5]);
 /// Clones of each depth.
@@ -74,6 +76,46 @@ pub(super) fn run(
         alone.map(|summary| ("one at a time", summary.p50_ns)),
     ));
     section.groups.push(group);
+    Ok(())
+}
+
+/// Machines from an image that is on the disk only: with what the first of them wanted, and without.
+pub(super) fn from_disk(
+    lab: &Lab<'_>,
+    section: &mut Section,
+    guests: &Guests<'_>,
+) -> Result<(), BenchError> {
+    lab.say("machines from an image on the disk");
+    let work = Work {
+        mib: MIB,
+        pages: 4096,
+        rest: 0,
+    };
+    let machine = guests.running(lab, work)?;
+    // All pages have something in them by then.
+    std::thread::sleep(Duration::from_millis(200));
+    let mut image = guests
+        .take(&mut Snapshotter::new(&machine), "disk", MIB, None)?
+        .image;
+    image.seal(None).step("make an image durable")?;
+    drop(machine);
+    let mut set = None;
+    let [mut without, mut with] = [Times::default(), Times::default()];
+    for _ in 0..lab.pick(FROM_DISK.0, FROM_DISK.1) {
+        lab.check()?;
+        let (took, touched) = guests.begin_from_disk(image.dir(), MIB, 4096, None)?;
+        without.record(took);
+        set = set.or(touched);
+        let (took, _) = guests.begin_from_disk(image.dir(), MIB, 4096, set.as_ref())?;
+        with.record(took);
+    }
+    let mut group = Group::new(
+        "clone from the disk, until it has written to 16 MiB",
+        Layout::Percentiles,
+    );
+    group.add("as it asks for pages", None, &without);
+    group.add("with its working set", None, &with);
+    section.group(group);
     Ok(())
 }
 

@@ -16,7 +16,8 @@ use floe_vmm::machine::host::Host;
 use floe_vmm::machine::memory::{RamSize, VcpuCount};
 use floe_vmm::machine::{Config, DevicesConfig, EmptyConfig, Machine, unconfined};
 use floe_vmm::snapshot::image::{Image, ImageWriter};
-use floe_vmm::snapshot::{Options, Snapshotter, Stats, Wanted};
+use floe_vmm::snapshot::{Options, Snapshotter, Stats, Wanted, WorkingSet};
+use rustix::fs::Advice;
 use vm_memory::{Bytes, GuestAddress};
 
 use crate::bench::error::{BenchError, Step};
@@ -124,13 +125,8 @@ impl<'a> Guests<'a> {
         })
     }
 
-    /// From the wish to start from an image to the guest's next step, in a machine that was built before; it is
-    /// held afterwards.
-    pub(super) fn clone_of(
-        &self,
-        image: &Path,
-        mib: u32,
-    ) -> Result<(Machine, Duration), BenchError> {
+    /// A machine that waits for an image.
+    fn empty(&self, mib: u32) -> Result<Machine, BenchError> {
         let config = EmptyConfig {
             ram: ram(mib)?,
             vcpus: VcpuCount::new(1).step("count processors")?,
@@ -138,9 +134,59 @@ impl<'a> Guests<'a> {
             devices: DevicesConfig::default(),
         };
         let mut machine = Machine::empty(&self.host, config).step("build a machine")?;
-        machine
-            .start(&unconfined())
-            .step("start a machine's threads")?;
+        let started = machine.start(&unconfined());
+        started.step("start a machine's threads")?;
+        Ok(machine)
+    }
+
+    /// From the wish to start from an image that is not in the page cache until the guest has come so many steps
+    /// further, with what it wants of it read meanwhile, or not. Also what it touched.
+    pub(super) fn begin_from_disk(
+        &self,
+        image: &Path,
+        mib: u32,
+        steps: u64,
+        hint: Option<&WorkingSet>,
+    ) -> Result<(Duration, Option<WorkingSet>), BenchError> {
+        let mut machine = self.empty(mib)?;
+        let image = Image::open(image).step("open an image")?;
+        for file in image.files() {
+            let forgotten = rustix::fs::fadvise(file, 0, None, Advice::DontNeed);
+            forgotten.step("have an image's pages forgotten")?;
+        }
+        let start = Instant::now();
+        let restored = machine.restore(&image, &self.host);
+        restored.step("start from an image")?;
+        let snapshotter = Snapshotter::of_restored(&machine, &image.manifest().id);
+        let goal = step(&machine)? + steps;
+        machine.resume().step("start from an image")?;
+        let took = std::thread::scope(|scope| {
+            if let Some(hint) = hint {
+                let snapshotter = &snapshotter;
+                scope.spawn(move || snapshotter.populate(hint, &|| true));
+            }
+            while step(&machine)? < goal {
+                if start.elapsed() > LONG {
+                    return Err(stuck());
+                }
+                std::thread::sleep(Duration::from_micros(50));
+            }
+            Ok(start.elapsed())
+        })?;
+        let touched = snapshotter
+            .working_set()
+            .step("look at a machine's pages")?;
+        Ok((took, touched))
+    }
+
+    /// From the wish to start from an image to the guest's next step, in a machine that was built before; it is
+    /// held afterwards.
+    pub(super) fn clone_of(
+        &self,
+        image: &Path,
+        mib: u32,
+    ) -> Result<(Machine, Duration), BenchError> {
+        let mut machine = self.empty(mib)?;
         let start = Instant::now();
         let image = Image::open(image).step("open an image")?;
         machine
@@ -150,8 +196,7 @@ impl<'a> Guests<'a> {
         machine.resume().step("start from an image")?;
         while step(&machine)? == at {
             if start.elapsed() > LONG {
-                let what = "a machine that was started from an image does not go on".to_owned();
-                return Err(BenchError::Wrong { what });
+                return Err(stuck());
             }
             std::hint::spin_loop();
         }
@@ -159,6 +204,11 @@ impl<'a> Guests<'a> {
         machine.pause().step("hold a machine")?;
         Ok((machine, took))
     }
+}
+
+fn stuck() -> BenchError {
+    let what = "a machine that was started from an image does not go on".to_owned();
+    BenchError::Wrong { what }
 }
 
 fn ram(mib: u32) -> Result<RamSize, BenchError> {

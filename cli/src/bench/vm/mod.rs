@@ -25,6 +25,7 @@ pub(super) fn run(lab: &Lab<'_>) -> Result<Section, BenchError> {
         if let Some(guests) = guests {
             pauses::run(lab, section, &guests)?;
             clones::run(lab, section, &guests)?;
+            clones::from_disk(lab, section, &guests)?;
             clones::chain(lab, section, &guests)?;
         }
         memory_fork::run(lab, section)?;

@@ -87,6 +87,7 @@ pub struct Sandboxes {
     creations: Joined<String, Answer<AttachedSandbox>>,
     making_base: Mutex<()>,
     sealer: seal::Sealer,
+    monitors: vm::Pool,
     expiry: expiry::Clock,
     next_start: AtomicU64,
     ending: AtomicBool,
@@ -120,6 +121,7 @@ impl Sandboxes {
             creations: Joined::default(),
             making_base: Mutex::new(()),
             sealer: seal::Sealer::default(),
+            monitors: vm::Pool::default(),
             expiry: expiry::Clock::default(),
             next_start: AtomicU64::new(1),
             ending: AtomicBool::new(false),
@@ -423,6 +425,7 @@ impl Sandboxes {
         for entry in entries {
             self.stop_for_the_end(&entry);
         }
+        self.monitors.end();
         self.sealer.finish();
         if let Some(host) = self.host.get() {
             host.cgroups.tidy();

@@ -5,9 +5,10 @@
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use floe_fs::{MountTarget, SandboxState, WorkspaceInfo};
-use tracing::warn;
+use tracing::{debug, warn};
 
 use super::engine::Engine;
 use super::entry::{Entry, Inner, Running};
@@ -19,6 +20,9 @@ use crate::agent::Agent;
 use crate::daemon::mounts::Subject;
 use crate::error::{ApiError, ErrorKind};
 use crate::wire::sandbox::VmSpec;
+
+/// How long a machine runs until what it has touched counts as what it needs first.
+const WORKING_SET_AFTER: Duration = Duration::from_secs(5);
 
 impl Sandboxes {
     /// Starts the processes. The row says already that this is about to happen, and is not written here
@@ -70,6 +74,9 @@ impl Sandboxes {
             return Err(error);
         }
         *entry.agent.write() = Some(agent.clone());
+        if memory.is_some() {
+            self.note_working_set_later(&entry.id, number);
+        }
         let (me, id) = (self.me.clone(), entry.id.clone());
         self.runtime.spawn(async move {
             agent.closed().await;
@@ -123,7 +130,7 @@ impl Sandboxes {
             Some(name) => Some(Subject::Sandbox(self.store.workspace(name)?, None)),
             None => None,
         };
-        Ok(Vm::start(
+        let started = Vm::start(
             host,
             &VmStart {
                 id: &entry.id,
@@ -139,8 +146,60 @@ impl Sandboxes {
                 console: &self.logs.console(&entry.id),
                 log: &self.logs.errors(&entry.id),
                 is_ending: &self.ending,
+                pool: &self.monitors,
             },
-        )?)
+        );
+        self.fill_pool();
+        Ok(started?)
+    }
+
+    /// When a machine that was started from an image has run for a moment, notes what it wanted of that.
+    fn note_working_set_later(&self, id: &str, number: u64) {
+        let (me, id) = (self.me.clone(), id.to_owned());
+        self.runtime.spawn(async move {
+            tokio::time::sleep(WORKING_SET_AFTER).await;
+            let noted = tokio::task::spawn_blocking(move || {
+                if let Some(me) = me.upgrade() {
+                    me.note_working_set(&id, number);
+                }
+            });
+            if let Err(error) = noted.await {
+                warn!(%error, "a working set was not noted");
+            }
+        });
+    }
+
+    fn note_working_set(&self, id: &str, number: u64) {
+        let Ok(entry) = self.entry(id) else {
+            return;
+        };
+        // One that is being changed is not waited for: it is a hint.
+        let Some(inner) = entry.inner.try_lock() else {
+            return;
+        };
+        let running = inner.running.as_ref();
+        let running = running.filter(|running| running.number == number);
+        if let Some(Engine::Vm(vm)) = running.map(|running| &running.engine)
+            && let Err(error) = vm.note_working_set()
+        {
+            debug!(sandbox = id, %error, "a working set was not noted");
+        }
+    }
+
+    /// Starts monitors for machines to come, for which nobody waits.
+    fn fill_pool(&self) {
+        let me = self.me.clone();
+        let fill = move || {
+            if let Some(me) = me.upgrade()
+                && let Some(host) = me.host.get()
+            {
+                me.monitors.fill(&host.spawner);
+            }
+        };
+        let thread = std::thread::Builder::new().name("vm-pool".to_owned());
+        if let Err(error) = thread.spawn(fill) {
+            warn!(%error, "no monitor is started before it is needed");
+        }
     }
 
     /// Ends the processes and unmounts. Nothing to do for one that has none.

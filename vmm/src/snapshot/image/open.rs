@@ -12,6 +12,7 @@ use crate::machine::memory::{LimitError, RamSize, VcpuCount};
 use crate::snapshot::pages::Run;
 use crate::snapshot::ram::bytes;
 use crate::snapshot::state::{MachineState, StateError};
+use crate::snapshot::working_set::WorkingSet;
 
 /// Why an image cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -240,6 +241,20 @@ impl Image {
             }
         }
         Ok(own)
+    }
+
+    /// The bytes of its working set ([`crate::snapshot::WorkingSet`]), if there is one.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn working_set(&self) -> io::Result<Option<Vec<u8>>> {
+        let file = match File::open(self.dir.join(WorkingSet::FILE)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            file => file?,
+        };
+        let mut bytes = Vec::new();
+        file.take(WorkingSet::BYTES_MAX).read_to_end(&mut bytes)?;
+        Ok(Some(bytes))
     }
 
     /// Reads pages, wherever they are; `to` has room for them.

@@ -28,7 +28,6 @@ use crate::wire::sandbox::Limits;
 pub(crate) use cgroup::CgroupError;
 pub(super) use cgroup::{Cgroup, Cgroups, GroupUsage};
 pub(super) use child::{open_log, wait_ended};
-pub(super) use enter::entering;
 pub(super) use spawner::Spawner;
 pub(super) use userns::{Slot, Slots};
 

@@ -4,15 +4,15 @@
 //! since only the daemon can reach other images. While the machine is held its files are frozen and what their
 //! servers know is copied, so that memory and files are of one moment.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read, Seek};
 use std::path::{Path, PathBuf};
 
 use floe_fs::dispatch::wire::{Captured, ServerState};
 use floe_fs::id::SnapshotId;
 use floe_vmm::machine::memory::RamSize;
-use floe_vmm::snapshot::Stats;
 use floe_vmm::snapshot::image::{Image, ImageWriter, Taken};
+use floe_vmm::snapshot::{Stats, WorkingSet};
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::monitor::Wanted;
@@ -136,6 +136,37 @@ impl Vm {
             return Err(ApiError::new(ErrorKind::Internal, what));
         }
         Ok((writer, taken, stats))
+    }
+}
+
+impl Vm {
+    /// Writes down which pages of its image the machine has touched, if nobody has before. That is a hint for
+    /// those that start from it later.
+    pub(in crate::daemon::sandboxes) fn note_working_set(&self) -> Result<(), VmError> {
+        let Some(image) = &self.image else {
+            return Ok(());
+        };
+        let (path, new) = (
+            image.join(WorkingSet::FILE),
+            image.join(format!("{}.new", WorkingSet::FILE)),
+        );
+        if path.exists() {
+            return Ok(());
+        }
+        let failed = |source| VmError::Monitor { source };
+        let said = memfd_create("touched", MemfdFlags::CLOEXEC).map(File::from);
+        let mut said = said.map_err(|error| failed(error.into()))?;
+        self.monitor.touched(&said)?;
+        let mut bytes = Vec::new();
+        said.rewind()
+            .and_then(|()| said.take(WorkingSet::BYTES_MAX).read_to_end(&mut bytes))
+            .map_err(failed)?;
+        // Not that anything depends on it.
+        let pages = usize::try_from(self.memory_bytes() / 4096).unwrap_or(usize::MAX);
+        WorkingSet::decode(&bytes, pages).map_err(|error| failed(io::Error::other(error)))?;
+        fs::write(&new, &bytes)
+            .and_then(|()| fs::rename(&new, &path))
+            .map_err(VmError::file(&path))
     }
 }
 

@@ -38,6 +38,7 @@ use crate::wire::sandbox::{Limits, VmSpec};
 pub(crate) use error::VmError;
 pub(super) use memory::{GoesOn, MemoryError, WithMemory};
 use monitor::Monitor;
+pub(super) use monitor::Pool;
 
 /// Memory of a machine whose maker says nothing, in MiB.
 pub(super) const MEMORY_MIB: u32 = 512;
@@ -69,6 +70,8 @@ pub(super) struct VmStart<'a> {
     pub(super) limits: &'a Limits,
     /// Whose the monitor's ids are.
     pub(super) slot: &'a Slot,
+    /// Monitors that wait.
+    pub(super) pool: &'a Pool,
     /// Where machines have their directories.
     pub(super) dir: &'a Path,
     /// Where the console goes.
@@ -89,6 +92,8 @@ pub(super) struct Vm {
     dir: PathBuf,
     memory_mib: u32,
     vcpus: u8,
+    /// The directory of the image that it was started from.
+    image: Option<PathBuf>,
     /// The snapshot whose image the next may be made over: the last, or the one that it goes on from.
     base: Mutex<Option<SnapshotId>>,
 }
@@ -121,6 +126,7 @@ impl Vm {
                 dir,
                 memory_mib: size.memory_mib,
                 vcpus: size.vcpus,
+                image: start.goes_on.map(|goes_on| goes_on.dir.clone()),
                 base: Mutex::new(start.goes_on.map(|goes_on| goes_on.id.clone())),
             }),
             Err(error) => {
@@ -264,8 +270,7 @@ fn started(
         }),
         linux: true,
     };
-    let monitor = Monitor::spawn(host, cgroup, start.log)?;
-    monitor.configure(&config)?;
+    let monitor = Monitor::start(host, start.pool, cgroup, start.log, &config)?;
     for (spec, listener, subject) in listening {
         let socket = monitor.connection(&listener)?;
         let state = goes_on.and_then(|goes_on| goes_on.server(&spec.tag));

@@ -45,9 +45,14 @@ impl Link {
 
     /// Has a command carried out, and returns the answer.
     pub(super) fn command(&self, command: Command) -> Result<Event, VmError> {
+        self.command_with(command, &[])
+    }
+
+    /// The same with descriptors.
+    pub(super) fn command_with(&self, command: Command, files: &[&File]) -> Result<Event, VmError> {
         let socket = self.socket.lock();
         self.shared.said.lock().answer = None;
-        say(&socket, &command)?;
+        say_with(&socket, &command, files)?;
         // A late answer to an earlier command is none to this one.
         let is_to_this = |event: &Event| match event {
             Event::Done { command: done }
@@ -70,7 +75,7 @@ impl Link {
     }
 
     pub(super) fn say(&self, message: &impl serde::Serialize) -> Result<(), VmError> {
-        say(&self.socket.lock(), message)
+        say_with(&self.socket.lock(), message, &[])
     }
 
     /// Says something with descriptors.
@@ -142,14 +147,7 @@ fn over(said: &Said) -> Result<(), VmError> {
     Ok(())
 }
 
-fn say(mut socket: &UnixStream, message: &impl serde::Serialize) -> Result<(), VmError> {
-    let failed = |source| VmError::Monitor { source };
-    let mut line = serde_json::to_vec(message).map_err(|error| failed(error.into()))?;
-    line.push(b'\n');
-    socket.write_all(&line).map_err(failed)
-}
-
-/// The same with descriptors.
+/// A line, with descriptors if there are any.
 fn say_with(
     mut socket: &UnixStream,
     message: &impl serde::Serialize,
@@ -158,6 +156,9 @@ fn say_with(
     let failed = |source| VmError::Monitor { source };
     let mut line = serde_json::to_vec(message).map_err(|error| failed(error.into()))?;
     line.push(b'\n');
+    if files.is_empty() {
+        return socket.write_all(&line).map_err(failed);
+    }
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     let files: Vec<BorrowedFd<'_>> = files.iter().map(|file| file.as_fd()).collect();

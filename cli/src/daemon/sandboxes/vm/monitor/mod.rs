@@ -3,14 +3,15 @@
 //! Nothing the monitor says is trusted further than to be shown: a guest may have taken it over.
 
 mod link;
+mod pool;
 mod said;
 mod snapshot;
 
+use std::fs::{self, File};
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -19,9 +20,10 @@ use floe_vmm::snapshot::Stats;
 use tracing::{debug, warn};
 
 use super::VmError;
-use crate::daemon::sandboxes::process::{Cgroup, Host, entering, open_log, wait_ended};
+use crate::daemon::sandboxes::process::{Cgroup, Host, open_log, wait_ended};
 use crate::error::ApiError;
 use link::{Link, silent};
+pub(in crate::daemon::sandboxes) use pool::Pool;
 use said::Ended;
 pub(super) use snapshot::Wanted;
 
@@ -40,34 +42,31 @@ pub(super) struct Monitor {
 }
 
 impl Monitor {
-    /// Starts one in control groups.
-    pub(super) fn spawn(host: &Host, cgroup: &Cgroup, log: &Path) -> Result<Self, VmError> {
-        let failed = |source| VmError::Spawn { source };
-        let (ours, theirs) = UnixStream::pair().map_err(failed)?;
-        let link = Link::new(ours).map_err(failed)?;
+    /// Takes one from the pool, into control groups, and says what the machine is. It complains in `log` from then on.
+    pub(super) fn start(
+        host: &Host,
+        pool: &Pool,
+        cgroup: &Cgroup,
+        log: &Path,
+        config: &MonitorConfig,
+    ) -> Result<Self, VmError> {
         let log = open_log(log).map_err(VmError::file(log))?;
-        let program = std::env::current_exe().map_err(failed)?;
-        let mut command = entering(&cgroup.ways_in());
-        command
-            .arg(program)
-            .args(["vm", "monitor"])
-            .env_clear()
-            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-            .current_dir("/")
-            .stdin(Stdio::from(OwnedFd::from(theirs)))
-            .stdout(Stdio::null())
-            .stderr(log);
-        let child = host.spawner.spawn(command).map_err(failed)?;
-        Ok(Self {
+        let idle = pool.take(&host.spawner)?;
+        // Before it has anything that counts.
+        for way in cgroup.ways_in() {
+            fs::write(&way, idle.pid().to_string()).map_err(VmError::file(&way))?;
+        }
+        let gone = || VmError::Spawn {
+            source: io::ErrorKind::NotFound.into(),
+        };
+        let (child, link) = idle.into_parts().ok_or_else(gone)?;
+        let monitor = Self {
             child,
             link,
             paused: AtomicBool::new(false),
-        })
-    }
-
-    /// Says what the machine is.
-    pub(super) fn configure(&self, config: &MonitorConfig) -> Result<(), VmError> {
-        self.link.say(config)
+        };
+        monitor.link.say_with(config, &[&log])?;
+        Ok(monitor)
     }
 
     /// A connection of the monitor's to one of its servers.
@@ -119,6 +118,11 @@ impl Monitor {
         held: &mut dyn FnMut() -> Result<(), ApiError>,
     ) -> Result<Stats, ApiError> {
         self.link.snapshot(wanted, held)
+    }
+
+    /// Has it written into a file which pages were touched since the machine was started from an image.
+    pub(super) fn touched(&self, to: &File) -> Result<(), VmError> {
+        self.link.command_with(Command::Touched, &[to]).map(drop)
     }
 
     /// Lets it run on.
