@@ -4,8 +4,10 @@
 //! Each waits for its first line and does nothing. Invariants: none has been told anything, and none is in a control
 //! group of a sandbox's, until it is taken; it ends when its socket closes, so none outlives the daemon.
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use parking_lot::Mutex;
@@ -19,9 +21,19 @@ use crate::daemon::sandboxes::process::Spawner;
 const KEPT: usize = 2;
 
 /// See the module.
-#[derive(Default)]
 pub(in crate::daemon::sandboxes) struct Pool {
+    // What is started: this program, which is `floe`. Not known on a system without /proc.
+    program: Option<PathBuf>,
     state: Mutex<State>,
+}
+
+impl Default for Pool {
+    fn default() -> Self {
+        Self {
+            program: std::env::current_exe().ok(),
+            state: Mutex::default(),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -36,7 +48,7 @@ impl Pool {
     pub(super) fn take(&self, spawner: &Spawner) -> Result<Idle, VmError> {
         loop {
             let Some(mut idle) = self.state.lock().idle.pop() else {
-                return Idle::start(spawner);
+                return Idle::start(spawner, self.program.as_deref());
             };
             if idle.waits() {
                 return Ok(idle);
@@ -48,7 +60,7 @@ impl Pool {
     /// Starts as many as are missing, for whoever comes next.
     pub(in crate::daemon::sandboxes) fn fill(&self, spawner: &Spawner) {
         while self.state.lock().idle.len() < KEPT {
-            let idle = match Idle::start(spawner) {
+            let idle = match Idle::start(spawner, self.program.as_deref()) {
                 Ok(idle) => idle,
                 Err(error) => return warn!(%error, "no monitor is started before it is needed"),
             };
@@ -76,11 +88,11 @@ impl Pool {
 pub(super) struct Idle(Option<(Child, Link)>);
 
 impl Idle {
-    fn start(spawner: &Spawner) -> Result<Self, VmError> {
+    fn start(spawner: &Spawner, program: Option<&Path>) -> Result<Self, VmError> {
         let failed = |source| VmError::Spawn { source };
         let (ours, theirs) = UnixStream::pair().map_err(failed)?;
         let link = Link::new(ours).map_err(failed)?;
-        let program = std::env::current_exe().map_err(failed)?;
+        let program = program.ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
         let mut command = Command::new(program);
         command
             .args(["vm", "monitor"])
@@ -130,11 +142,14 @@ mod tests {
         pool.state.lock().idle.len()
     }
 
-    /// The program that is started is the tests', which ends at once with such arguments.
+    /// Not this program: it is the tests', and would start them, and so itself, again.
     #[test]
     fn so_many_wait_and_those_that_ended_are_not_handed_out() {
         let spawner = Spawner::start().unwrap();
-        let pool = Pool::default();
+        let pool = Pool {
+            program: Some("/bin/true".into()),
+            state: Mutex::default(),
+        };
         pool.fill(&spawner);
         assert_eq!(waiting(&pool), KEPT);
         let before: Vec<u32> = pool.state.lock().idle.iter().map(Idle::pid).collect();
