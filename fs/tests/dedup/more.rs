@@ -95,6 +95,8 @@ fn what_was_hidden_while_the_file_had_two_names_comes_back_with_the_other_name()
         other_view.unlink(Ino::ROOT, b"file").unwrap();
         other_view.forget(b, u64::MAX);
         drop((view, other_view));
+        // What is unlinked and forgotten goes in the background.
+        case.store.settle().unwrap();
         let case = if reopened { case.reopen() } else { case };
         let before = takes(&case);
         let freed = case.delete_now(&other);
