@@ -15,6 +15,8 @@ import sys
 import tempfile
 
 ROUNDS = int(sys.argv[2])
+# As many as keep a compiler busy for some seconds, in a machine that is emulated.
+FUNCTIONS = 100
 os.chdir(sys.argv[1])
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -33,10 +35,10 @@ far, _ = listener.accept()
 near.sendall(b"sent before, ")
 with open("program.c", "w") as source:
     source.write("#include <stdio.h>\n")
-    for n in range(1500):
+    for n in range(FUNCTIONS):
         source.write(f"static int f{n}(int x) {{ for (int i = 0; i < {n}; i++) x = x * 31 + i; return x; }}\n")
     source.write("int main(void) { unsigned s = 0;\n")
-    for n in range(1500):
+    for n in range(FUNCTIONS):
         source.write(f"s += (unsigned)f{n}({n});\n")
     source.write('printf("%u\\n", s); return 0; }\n')
 compiler = subprocess.Popen(["cc", "-O1", "-fwrapv", "-o", "program", "program.c"])

@@ -11,9 +11,9 @@ export FLOE_STORE=/tmp/store
 mkdir -p "$work"
 # What the parts use.
 export bytes cuts operations chain pairs rounds kills
-bytes=$((64 << 20)) cuts=20 operations=20000 chain=3 pairs=3 rounds=100 kills=1
+bytes=$((64 << 20)) cuts=20 operations=20000 chain=3 pairs=3 rounds=20 kills=1
 if [[ ${FLOE_TEST_LONG:-} == 1 ]]; then
-    bytes=$((1 << 30)) cuts=100 chain=20 pairs=50 rounds=400 kills=6
+    bytes=$((1 << 30)) cuts=100 chain=20 pairs=50 rounds=100 kills=6
 fi
 
 step() {
