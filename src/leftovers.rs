@@ -1,8 +1,8 @@
 //! What the sandboxes of one store have of the host: processes, mounts, control groups, namespaces
 //! and directories. Of a sandbox that was killed there must be nothing.
 //!
-//! Everything is found from outside, without asking the daemon. A process is of the store if it
-//! lives in a mount namespace that has a file system of the store, is a child of the daemon, or a
+//! Everything is found from outside, without asking the daemon. A process is of the store if its
+//! mount namespace has a file system of the store for its root, is a child of the daemon, or a
 //! bubblewrap that was given a path in the store; a control group or a directory, if its path contains
 //! a sandbox's id.
 
@@ -99,13 +99,15 @@ impl Traces {
 
     fn processes_in(&self, label: &str) -> Vec<u32> {
         let own = fs::read_link("/proc/self/ns/mnt").expect("/proc/self/ns/mnt");
+        // A sandbox that is being made, of whatever store, has all the host's mounts for a moment: it is the root
+        // that tells.
         let marker = format!(" floe:{}:{label}", self.store_id);
         let of_store = |pid: &u32| {
             let process = Path::new("/proc").join(pid.to_string());
             // A process that has just ended has none of this.
             fs::read_link(process.join("ns/mnt")).is_ok_and(|namespace| namespace != own)
                 && fs::read(process.join("mountinfo"))
-                    .is_ok_and(|table| contains(&table, marker.as_bytes()))
+                    .is_ok_and(|table| has_root(&table, marker.as_bytes()))
         };
         pids().into_iter().filter(of_store).collect()
     }
@@ -238,6 +240,14 @@ fn command_line(pid: u32) -> String {
     line.chars().take(120).collect()
 }
 
+/// Whether a mount at `/` of a `mountinfo` has a source that begins so, after a space.
+fn has_root(table: &[u8], source: &[u8]) -> bool {
+    // Number, number of the one above, device, what of it is mounted, where.
+    let is_root = |line: &&[u8]| line.split(|&byte| byte == b' ').nth(4) == Some(b"/");
+    let mut lines = table.split(|&byte| byte == b'\n').filter(is_root);
+    lines.any(|line| contains(line, source))
+}
+
 fn contains(text: &[u8], part: &[u8]) -> bool {
     text.windows(part.len()).any(|window| window == part)
 }
@@ -261,6 +271,17 @@ mod tests {
             found,
             BTreeSet::from([format!("directory {}", expected.display())])
         );
+    }
+
+    #[test]
+    fn a_process_lives_in_the_file_system_that_is_its_root() {
+        let host = "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n\
+            90 22 0:45 / /mnt/x rw - fuse.floe floe:1:x rw\n";
+        let inside = "90 89 0:45 / / rw shared:7 - fuse.floe floe:1:x rw\n\
+            91 90 0:46 / /proc rw - proc proc rw\n";
+        assert!(!has_root(host.as_bytes(), b" floe:1:"));
+        assert!(has_root(inside.as_bytes(), b" floe:1:x "));
+        assert!(!has_root(inside.as_bytes(), b" floe:1:y "));
     }
 
     #[test]
