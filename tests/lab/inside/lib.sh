@@ -129,3 +129,39 @@ monitors() {
         fi
     done
 }
+
+# in_machine ID COMMAND...: runs it in that machine as root.
+in_machine() {
+    local of=$1
+    shift
+    timeout 300 "$floe" sandbox exec "$of" --user root --cwd /root -i -- "$@" </dev/null
+}
+
+# start_counter ID: starts a program in a machine that never ends (pair.py): what it has in memory and in files goes in
+# step.
+start_counter() {
+    "$floe" sandbox exec "$1" --user root -i -- sh -c 'mkdir -p /root/pair && cat >/root/pair.py' <"$here/pair.py"
+    in_machine "$1" sh -c 'setsid python3 /root/pair.py /root/pair >/root/pair.log 2>&1 &'
+    within 240 in_machine "$1" grep -qx 'step 3' /root/pair.log || fail "the program does not begin"
+}
+
+# steps ID: how far the program in it has come.
+steps() {
+    local said
+    said=$(in_machine "$1" tail -n 1 /root/pair.log)
+    [[ $said == 'step '* ]] || fail "the program in $1 said: $(in_machine "$1" tail -n 5 /root/pair.log)"
+    printf '%s\n' "${said#step }"
+}
+
+# goes_on ID AFTER: the program goes on, from there.
+goes_on() {
+    local now
+    for _ in $(seq 300); do
+        now=$(steps "$1")
+        if ((now > $2 + 3)); then
+            return 0
+        fi
+        sleep 0.2
+    done
+    fail "the program in $1 does not go on after step $2 ($now)"
+}
