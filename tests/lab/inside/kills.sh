@@ -59,5 +59,6 @@ for n in $(seq "$kills"); do
     state_is "$last" stopped || fail "$("$floe" sandbox show "$last")"
     images_are_whole
     stop_last
+    printf 'round %d (after %d s)\n' "$n" "$SECONDS"
 done
 "$floe" sandbox kill -q "$last"

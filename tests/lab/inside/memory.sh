@@ -48,6 +48,7 @@ for _ in $(seq "$chain"); do
     "$floe" sandbox kill -q "$last"
     last=$("$floe" sandbox create -q "$next")
     goes_on "$last" "$at"
+    printf 'of the chain: %s (after %d s)\n' "$next" "$SECONDS"
 done
 has "$("$floe" snap show "$next")" "over that of"
 "$floe" sandbox kill -q "$last"
