@@ -51,7 +51,8 @@ for n in $(seq "$kills"); do
     "$floe" sandbox snapshot -q "$last" >"$work/taken" 2>&1 &
     asked=$!
     moment $((n + 2))
-    kill -KILL "$serve"
+    # Who has not asked yet would start a daemon of its own.
+    kill -KILL "$asked" "$serve"
     wait "$serve" || true
     wait "$asked" || true
     serve
