@@ -4,8 +4,9 @@
 //! fills and reads. Invariant: a directory whose snapshot is gone or has no image is removed, at once when the
 //! snapshot is deleted, else when the store is opened.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -69,6 +70,34 @@ fn remove_one(image: &Path) {
     }
 }
 
+/// Bytes on the disk that removing the images of snapshots would give back: of files that no other image has a name
+/// of.
+pub(crate) fn would_free<'a>(
+    store: &Path,
+    ids: impl IntoIterator<Item = &'a SnapshotId>,
+) -> io::Result<u64> {
+    let images = dir(store);
+    // By device and inode: bytes, and names that are left besides those seen.
+    let mut files: HashMap<(u64, u64), (u64, u64)> = HashMap::new();
+    for id in ids {
+        let entries = match std::fs::read_dir(images.join(id.as_str())) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            entries => entries?,
+        };
+        for entry in entries {
+            let meta = match entry?.metadata() {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                meta => meta?,
+            };
+            let file = files.entry((meta.dev(), meta.ino()));
+            let (_, left) = file.or_insert((meta.blocks() * 512, meta.nlink()));
+            *left = left.saturating_sub(1);
+        }
+    }
+    let freed = files.into_values().filter(|(_, left)| *left == 0);
+    Ok(freed.map(|(bytes, _)| bytes).sum())
+}
+
 /// Removes every image that is not one of `known`.
 pub(crate) fn sweep(store: &Path, known: &HashSet<SnapshotId>) -> io::Result<()> {
     let entries = match std::fs::read_dir(dir(store)) {
@@ -106,6 +135,33 @@ mod tests {
         assert_eq!(left, [known.as_str()]);
         remove(store.path(), [&known, &gone]);
         assert_eq!(std::fs::read_dir(dir(store.path())).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_several_images_have_is_free_when_all_of_them_go() {
+        let store = tempfile::tempdir().unwrap();
+        let ids: Vec<_> = (0..3).map(|_| SnapshotId::random().unwrap()).collect();
+        let place = |id: &SnapshotId| dir(store.path()).join(id.as_str());
+        for id in &ids[..2] {
+            std::fs::create_dir_all(place(id)).unwrap();
+            std::fs::write(place(id).join("memory"), [1; 100_000]).unwrap();
+        }
+        std::fs::hard_link(
+            place(&ids[0]).join("memory"),
+            place(&ids[1]).join("memory.1"),
+        )
+        .unwrap();
+        let one = std::fs::metadata(place(&ids[0]).join("memory"))
+            .unwrap()
+            .blocks()
+            * 512;
+        let freed = |ids: &[SnapshotId]| would_free(store.path(), ids).unwrap();
+        assert_eq!(freed(&ids[..1]), 0);
+        assert_eq!(freed(&ids[1..]), one);
+        assert_eq!(freed(&ids), 2 * one);
+        // And so it is when the other has gone.
+        remove(store.path(), &ids[1..2]);
+        assert_eq!(freed(&ids[..1]), one);
     }
 
     #[test]

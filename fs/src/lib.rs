@@ -89,6 +89,7 @@ pub use store::{
     NewFile, ObjectFile, ObjectFiles, OpenError, RescueError, RetentionError, RetentionReport,
     RetentionSetting, RetiredSnapshot, RollbackError, RollbackReport, SETTINGS, SandboxCursor,
     SandboxError, SandboxFilter, Setting, SettingError, SettingInfo, SnapshotCursor, SnapshotEdit,
-    SnapshotError, SnapshotFilter, SnapshotImage, SnapshotInfo, SnapshotOptions, SnapshotUsage,
-    Store, StoreInfo, TemplateError, TemplateRecord, WorkspaceError, WorkspaceInfo, Xattr,
+    SnapshotError, SnapshotFilter, SnapshotHold, SnapshotImage, SnapshotInfo, SnapshotOptions,
+    SnapshotUsage, Store, StoreInfo, TemplateError, TemplateRecord, WorkspaceError, WorkspaceInfo,
+    Xattr,
 };

@@ -155,6 +155,14 @@ impl<const RANK: u8, T> Mutex<RANK, T> {
         }
     }
 
+    pub(crate) fn try_lock_for(&self, patience: Duration) -> Option<MutexGuard<'_, T>> {
+        let inner = self.0.try_lock_for(patience)?;
+        Some(Guard {
+            inner,
+            _held: Held::took(RANK),
+        })
+    }
+
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let inner = self.0.try_lock()?;
         Some(Guard {

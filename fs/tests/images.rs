@@ -3,13 +3,15 @@
 mod common;
 
 use std::fs;
+use std::num::NonZeroU64;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use floe_fs::id::SnapshotId;
 use floe_fs::{
-    DeleteSelection, Fidelity, ImageError, ImageState, SnapshotFilter, SnapshotInfo,
-    SnapshotOptions, Store,
+    DeleteSelection, Fidelity, ImageError, ImageState, RetentionRule, SnapshotClass,
+    SnapshotFilter, SnapshotInfo, SnapshotOptions, Store,
 };
 
 use common::{name, new_store};
@@ -107,6 +109,63 @@ fn memory_that_is_being_captured_is_told_from_the_freeze_on() {
     let info = store.find_snapshot(taken.id.as_str()).unwrap();
     assert_eq!(info.image.unwrap().state, ImageState::Captured);
     assert_eq!(info.image.unwrap().bytes, 5);
+}
+
+#[test]
+fn rules_neither_count_nor_delete_what_is_still_being_captured_and_keep_what_is_held() {
+    let scratch = tempfile::tempdir().unwrap();
+    let store = store_with_w(&scratch.path().join("store"));
+    let rule = RetentionRule {
+        keep_last: NonZeroU64::new(1),
+        keep_within: None,
+    };
+    store
+        .set_retention(Some("w"), SnapshotClass::ByHand, &rule)
+        .unwrap();
+    let (first, _) = with_image(&store, ImageState::Sealed);
+    let options = SnapshotOptions {
+        memory: true,
+        ..SnapshotOptions::default()
+    };
+    let capturing = store.snapshot("w", &options).unwrap();
+    assert!(capturing.is_capturing());
+    assert_eq!(store.apply_retention(true).unwrap().retired, []);
+    let newest = DeleteSelection::Matching {
+        filter: SnapshotFilter::default(),
+        keep_last: 1,
+    };
+    assert_eq!(
+        store.delete_snapshots(&newest, true).unwrap().deleted.len(),
+        0
+    );
+
+    let hold = store.hold_snapshot(&first.id).unwrap();
+    store
+        .set_image(&capturing.id, ImageState::Captured, 1)
+        .unwrap();
+    let report = store.apply_retention(false).unwrap();
+    assert_eq!((report.retired.len(), report.in_use), (0, 1));
+    assert!(store.find_snapshot(first.id.as_str()).is_ok());
+    drop(hold);
+    store.apply_retention(false).unwrap();
+    assert!(store.find_snapshot(first.id.as_str()).is_err());
+    assert!(store.find_snapshot(capturing.id.as_str()).is_ok());
+    assert!(store.hold_snapshot(&first.id).is_err());
+}
+
+#[test]
+fn what_an_image_takes_is_in_every_size() {
+    let scratch = tempfile::tempdir().unwrap();
+    let store = store_with_w(&scratch.path().join("store"));
+    let (taken, dir) = with_image(&store, ImageState::Sealed);
+    fs::write(dir.join("memory"), vec![1; 1 << 20]).unwrap();
+    let mut go_on = |_, _| ControlFlow::Continue(());
+    let usage = store.usage(&mut go_on).unwrap();
+    assert!(usage.images >= 1 << 20, "{usage:?}");
+    assert!(usage.total > usage.images);
+    let of_it = store.snapshot_usage(std::slice::from_ref(&taken), &mut go_on);
+    assert!(of_it.unwrap()[0].exclusive >= 1 << 20);
+    assert!(store.would_free(&[taken]).unwrap() >= 1 << 20);
 }
 
 #[test]

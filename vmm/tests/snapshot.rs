@@ -141,6 +141,36 @@ fn every_page_of_an_image_is_the_page_at_the_pause() {
 }
 
 #[test]
+fn a_guest_that_writes_faster_than_it_is_copied_is_slowed_down_and_not_held_for_it() {
+    const LARGE: u32 = 256;
+    let Some(host) = kvm() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    // 200 MiB in no order.
+    let machine = running(&host, LARGE, "dirty 51200 0");
+    wait_for_step(&machine, 500_000);
+    let mut snapshotter = Snapshotter::new(&machine);
+    let mut truth = vec![0; (LARGE as usize) << 20];
+    for id in ["first", "second"] {
+        let mut held = || {
+            let read = machine.memory().read_slice(&mut truth, GuestAddress(0));
+            read.map_err(|error| error.to_string())
+        };
+        let (image, stats) = take(&mut snapshotter, (dir.path(), id), LARGE, None, &mut held);
+        eprintln!("{stats:?}");
+        assert!(stats.residual <= 64 << 8, "{stats:?}");
+        let mut bytes = vec![1; truth.len()];
+        let all = Run {
+            start: 0,
+            len: truth.len() / 4096,
+        };
+        image.read(all, &mut bytes).unwrap();
+        assert_eq!(different(&bytes, &truth), [0; 0]);
+        wait_for_step(&machine, step(&machine) + 100_000);
+    }
+    assert_unbroken(&machine);
+}
+
+#[test]
 fn clones_go_on_at_the_next_step_and_see_nothing_of_each_other() {
     let Some(host) = kvm() else { return };
     let dir = tempfile::tempdir().unwrap();

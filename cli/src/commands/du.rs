@@ -159,6 +159,7 @@ fn store_text(usage: &StoreUsage) -> String {
         ("catalog", usage.catalog),
         ("reserve", usage.reserve),
         ("landings", usage.landings),
+        ("memory images", usage.images),
         ("other", usage.other),
         ("total", usage.total),
     ];

@@ -176,6 +176,9 @@ impl From<WorkspaceError> for ApiError {
             WorkspaceError::Exists { name } => {
                 made(ErrorKind::Conflict).hint(format!("look at it with `floe ws show {name}`"))
             }
+            WorkspaceError::Busy { .. } => {
+                made(ErrorKind::Unavailable).hint("try again when that is over")
+            }
             WorkspaceError::Name(_) => made(ErrorKind::Usage),
             WorkspaceError::Catalog(CatalogError::Repairing) => {
                 made(ErrorKind::Conflict).hint(REPAIRING)

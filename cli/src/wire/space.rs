@@ -115,6 +115,9 @@ pub struct StoreUsage {
     pub reserve: u64,
     /// What landings in directories of the host took away, for undo.
     pub landings: u64,
+    /// Memory of virtual machines, kept by their snapshots.
+    #[serde(default)]
+    pub images: u64,
     /// Everything else.
     pub other: u64,
     /// All of it.
@@ -146,6 +149,7 @@ impl From<floe_fs::StoreUsage> for StoreUsage {
             catalog: usage.catalog,
             reserve: usage.reserve,
             landings: usage.landings,
+            images: usage.images,
             other: usage.other,
             total: usage.total,
             objects: usage.objects,

@@ -42,15 +42,16 @@ macro_rules! is_template {
     };
 }
 
+// What is still being captured (image 3) may come to nothing: it neither goes nor counts until it is there.
 const OF_WORKSPACE: &str = concat!(
     "SELECT s.id, s.layer, s.name, s.automatic, s.created_at, s.expires_at, s.protected OR ",
     is_template!(),
-    " FROM snapshot s WHERE s.workspace = ?1 ORDER BY s.layer DESC"
+    " FROM snapshot s WHERE s.workspace = ?1 AND s.image IS NOT 3 ORDER BY s.layer DESC"
 );
 
 const EXPIRED: &str = concat!(
     "SELECT s.id, s.layer, s.name, s.automatic, s.created_at, s.expires_at, s.protected \
-     FROM snapshot s WHERE s.expires_at <= ?1 AND s.protected = 0 AND NOT ",
+     FROM snapshot s WHERE s.expires_at <= ?1 AND s.protected = 0 AND s.image IS NOT 3 AND NOT ",
     is_template!(),
     " ORDER BY s.expires_at"
 );

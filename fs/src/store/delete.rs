@@ -238,6 +238,8 @@ impl Store {
                     ..filter.clone()
                 };
                 selected = self.snapshots(&all)?;
+                // What may come to nothing yet neither goes nor counts.
+                selected.retain(|info| !info.is_capturing());
                 let counted = newest(&selected, *keep_last);
                 selected.retain(|info| {
                     let old = filter.before.is_none_or(|before| info.cursor.at < before);
@@ -268,14 +270,13 @@ impl Store {
     }
 
     /// Bytes on the disk that deleting snapshots would free, once that is given back: contents that
-    /// nothing else shows, and memory that no other image had when theirs was finished. The cost is that of what stands directly on them, or of what they hold.
+    /// nothing else shows, and memory that no other image has. The cost is that of what stands directly on them, or of what they hold.
     ///
     /// # Errors
     /// When the store cannot be read.
     pub fn would_free(&self, snapshots: &[SnapshotInfo]) -> Result<u64, CollectError> {
         let layers = snapshots.iter().map(|info| info.layer).collect();
-        let images = snapshots.iter().filter_map(|info| info.image);
-        let images: u64 = images.map(|image| image.bytes).sum();
+        let images = self.images_would_free(snapshots.iter().map(|info| &info.id))?;
         Ok(Estimate::new(&self.core)?.would_free(&self.core, &layers)? + images)
     }
 

@@ -4,12 +4,15 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use super::Store;
+use super::{FindError, Store};
 use crate::catalog::{CatalogError, SnapshotQuery};
 use crate::change::{Change, Row};
+use crate::contents::ContentsError;
 use crate::dispatch::OpError;
 use crate::id::SnapshotId;
 use crate::image::{self, ImageState};
+use crate::retention::SnapshotClass;
+use crate::space::{CollectError, Use};
 
 /// Why an image was not noted.
 #[derive(Debug, Error)]
@@ -25,11 +28,42 @@ pub enum ImageError {
     Catalog(#[from] CatalogError),
 }
 
+/// A snapshot that rules keep as long as this is there. Whoever names it can delete it all the same.
+#[derive(Debug)]
+pub struct SnapshotHold {
+    _layer: Use,
+}
+
 impl Store {
+    /// Keeps rules from deleting a snapshot that something is made of.
+    ///
+    /// # Errors
+    /// [`FindError`].
+    pub fn hold_snapshot(&self, snapshot: &SnapshotId) -> Result<SnapshotHold, FindError> {
+        let layer = self.find_snapshot(snapshot.as_str())?.layer;
+        let hold = SnapshotHold {
+            _layer: self.core.use_layer(layer),
+        };
+        // Or it went before it was held.
+        self.find_snapshot(snapshot.as_str())?;
+        Ok(hold)
+    }
+
     /// The directory of images, each in a directory named by the id of its snapshot. It may be missing.
     #[must_use]
     pub fn images_dir(&self) -> PathBuf {
         image::dir(&self.core.dir)
+    }
+
+    /// Bytes on the disk that the images of snapshots would give back.
+    pub(super) fn images_would_free<'a>(
+        &self,
+        snapshots: impl IntoIterator<Item = &'a SnapshotId>,
+    ) -> Result<u64, CollectError> {
+        image::would_free(&self.core.dir, snapshots).map_err(|source| {
+            let action = "look at images in";
+            CollectError::Store(Box::new(ContentsError::Directory { action, source }.into()))
+        })
     }
 
     /// Refuses an image that the disk has not the room for.
@@ -57,18 +91,24 @@ impl Store {
             id_prefix: Some(snapshot.as_str()),
             ..SnapshotQuery::default()
         };
-        if self.core.catalog.snapshots(&query)?.is_empty() {
+        let Some(record) = self.core.catalog.snapshots(&query)?.pop() else {
             image::remove(&self.core.dir, [snapshot]);
             return Err(ImageError::NoSnapshot {
                 snapshot: snapshot.clone(),
             });
-        }
+        };
         let row = Row::SetImage {
             id: snapshot.clone(),
             state,
             bytes,
         };
         self.core.catalog.apply(&Change::from(row))?;
+        if matches!(record.image, Some((ImageState::Capturing, _))) {
+            // Only now it counts.
+            let class = SnapshotClass::of(record.automatic.as_deref());
+            let retain = &self.core.retain;
+            retain.taken(record.workspace_id, class, record.expires_at);
+        }
         if state == ImageState::Failed {
             image::remove(&self.core.dir, [snapshot]);
         }

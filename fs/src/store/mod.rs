@@ -48,7 +48,7 @@ pub(crate) use delete::drop_snapshots;
 pub use delete::{DeleteError, DeleteSelection};
 pub use edit::{Edit, EditError, SnapshotEdit};
 pub use fork::ForkError;
-pub use images::ImageError;
+pub use images::{ImageError, SnapshotHold};
 pub use import::ImportError;
 pub use log::{LogEntry, LogError, LogKind};
 pub use open::OpenError;

@@ -202,7 +202,8 @@ impl Store {
     /// When the store cannot be read.
     pub fn would_free_retired(&self, report: &RetentionReport) -> Result<u64, CollectError> {
         let layers = report.retired.iter().map(|one| one.layer).collect();
-        Estimate::new(&self.core)?.would_free(&self.core, &layers)
+        let images = self.images_would_free(report.retired.iter().map(|one| &one.id))?;
+        Ok(Estimate::new(&self.core)?.would_free(&self.core, &layers)? + images)
     }
 }
 

@@ -131,7 +131,7 @@ impl Store {
         options: &SnapshotOptions,
     ) -> Result<SnapshotInfo, SnapshotError> {
         let started = Instant::now();
-        self.with_control(workspace, |record, control| {
+        self.with_control_within(workspace, options.patience, |record, control| {
             self.snapshot_locked(record, control, options, None, started)
         })
     }
@@ -156,7 +156,7 @@ impl Store {
         options: &SnapshotOptions,
     ) -> Result<SnapshotInfo, SnapshotError> {
         let started = Instant::now();
-        self.with_control(workspace, |record, control| {
+        self.with_control_within(workspace, options.patience, |record, control| {
             self.snapshot_locked(record, control, options, Some(reason), started)
         })
     }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -150,6 +151,15 @@ pub struct SnapshotInfo {
     pub layer: LayerId,
 }
 
+impl SnapshotInfo {
+    /// Whether it is to have memory that is still being written down: it goes again if that fails.
+    #[must_use]
+    pub fn is_capturing(&self) -> bool {
+        self.image
+            .is_some_and(|image| image.state == ImageState::Capturing)
+    }
+}
+
 /// The image of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct SnapshotImage {
@@ -162,6 +172,8 @@ pub struct SnapshotImage {
 /// How to take a snapshot.
 #[derive(Clone, Debug, Default)]
 pub struct SnapshotOptions {
+    /// How long other operations on the workspace are waited for; as long as they last if there is none.
+    pub patience: Option<Duration>,
     /// Its id, drawn before by [`SnapshotId::random`]; one is drawn if there is none.
     pub id: Option<SnapshotId>,
     /// Name, unique in the workspace.

@@ -22,7 +22,7 @@ pub enum KeptBy {
 pub struct SnapshotUsage {
     /// Allocated bytes of the files seen in it, shared or not.
     pub apparent: u64,
-    /// Bytes of contents on the disk that deleting it would free.
+    /// Bytes of contents and memory on the disk that deleting it would free.
     pub exclusive: u64,
     /// What stands on it, directly or through what is no snapshot any more: workspaces by name, snapshots
     /// by id.
@@ -63,6 +63,7 @@ impl Store {
         for info in snapshots {
             let layer = info.layer;
             let exclusive = estimate.would_free(core, &HashSet::from([layer]))?;
+            let exclusive = exclusive + self.images_would_free([&info.id])?;
             let (bytes, _) = core.catalog.totals(layer)?;
             let these = HashSet::from([layer]);
             let mut held = held(estimate.families(), &standers, &these, usize::MAX);

@@ -1,5 +1,7 @@
 //! Making, listing, renaming and deleting workspaces.
 
+use std::time::Duration;
+
 use thiserror::Error;
 
 use super::Store;
@@ -31,6 +33,12 @@ pub enum WorkspaceError {
     /// The name is not allowed.
     #[error(transparent)]
     Name(#[from] NameError),
+    /// Something else is being done with it, and lasts longer than somebody could wait.
+    #[error("another operation on the workspace '{name}' is under way")]
+    Busy {
+        /// The name.
+        name: String,
+    },
     /// The catalog failed.
     #[error(transparent)]
     Catalog(#[from] CatalogError),
@@ -224,13 +232,31 @@ impl Store {
         name: &str,
         act: impl FnOnce(&WorkspaceRecord, &mut super::control::Control) -> Result<T, E>,
     ) -> Result<T, E> {
+        self.with_control_within(name, None, act)
+    }
+
+    /// The same, but does not wait for others longer than `patience`.
+    pub(super) fn with_control_within<T, E: From<WorkspaceError>>(
+        &self,
+        name: &str,
+        patience: Option<Duration>,
+        act: impl FnOnce(&WorkspaceRecord, &mut super::control::Control) -> Result<T, E>,
+    ) -> Result<T, E> {
         let mut id = match self.controls.last_known(name) {
             Some(id) => id,
             None => self.workspace_record(name)?.id,
         };
         loop {
             let control = self.controls.of(id);
-            let mut control = control.lock();
+            let mut control = match patience {
+                None => control.lock(),
+                Some(patience) => {
+                    let busy = || WorkspaceError::Busy {
+                        name: name.to_owned(),
+                    };
+                    control.try_lock_for(patience).ok_or_else(busy)?
+                }
+            };
             // Only now: while this waited the workspace may have been deleted or renamed, and its
             // layer has moved on.
             let known = control.known.take().filter(|known| known.name == name);

@@ -27,6 +27,8 @@ const F_GETFD: u64 = 1;
 /// A console client is held twice, by the console and by the main thread.
 const F_DUPFD_CLOEXEC: u64 = 1030;
 const PROT_EXEC: u64 = 4;
+/// `FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE` (`include/uapi/linux/falloc.h`).
+const PUNCH_HOLE: u64 = 3;
 const AF_UNIX: u64 = 1;
 
 /// Why a filter could not be installed.
@@ -161,7 +163,7 @@ const MAIN: &[i64] = &[
 ];
 
 /// What taking a snapshot needs: files that are open, and waking the main thread.
-const SNAPSHOTS: &[i64] = &[libc::SYS_fallocate, libc::SYS_pread64, libc::SYS_pwrite64];
+const SNAPSHOTS: &[i64] = &[libc::SYS_pread64, libc::SYS_pwrite64];
 
 /// What it asks KVM (`include/uapi/linux/kvm.h`): nothing here changes a machine but that writes are logged.
 const SNAPSHOT_IOCTLS: &[u64] = &[
@@ -211,6 +213,9 @@ fn rules(role: Role) -> Result<Rules, FilterError> {
             for ioctl in SNAPSHOT_IOCTLS {
                 ioctls.push(argument(1, SeccompCmpOp::Eq, *ioctl)?);
             }
+            // Space behind a file's end is not counted against the size that a file may have: only holes are made.
+            let hole = argument(1, SeccompCmpOp::Eq, PUNCH_HOLE)?;
+            rules.insert(libc::SYS_fallocate, vec![hole]);
         }
         Role::Main => fcntls.push(argument(1, SeccompCmpOp::Eq, F_DUPFD_CLOEXEC)?),
     }
@@ -273,6 +278,16 @@ mod tests {
                 "descriptors come from the daemon only"
             );
         }
+    }
+
+    #[test]
+    fn nobody_can_take_space_that_is_no_part_of_a_file() {
+        for role in [Role::Main, Role::Machine(ThreadKind::Devices)] {
+            assert!(!rules(role).unwrap().contains_key(&libc::SYS_fallocate));
+        }
+        let only_holes = argument(1, SeccompCmpOp::Eq, PUNCH_HOLE).unwrap();
+        let rules = rules(Role::Snapshots).unwrap();
+        assert_eq!(rules[&libc::SYS_fallocate], [only_holes]);
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! Order, and why:
 //! 1. KVM logs writes; all pages that count are copied while the guest runs, then those that it wrote
-//!    meanwhile, until few are left or it writes faster than they are copied.
+//!    meanwhile, until few are left or it writes faster than they are copied. If many are left then, it runs for
+//!    moments only while they are copied (`throttle.rs`).
 //! 2. The guest is held: vCPUs, then requests under way, then the devices' thread.
 //! 3. Devices are saved before vCPUs: a request that ended during the pause raised an interrupt, which is in
 //!    the state of a local APIC by then.
@@ -28,6 +29,7 @@ use super::pages::{Pages, Run};
 use super::ram::{Ram, bytes};
 use super::resident::Pagemap;
 use super::state::{MachineState, StateError};
+use super::throttle::{self, Slowly};
 use super::track::Track;
 use super::working_set::WorkingSet;
 use crate::machine::vcpu::VcpuStateError;
@@ -124,6 +126,12 @@ pub enum SnapshotError {
         /// How many.
         count: usize,
     },
+    /// However little it may run, the guest writes faster than it is copied.
+    #[error("the machine writes faster than its memory is copied ({left_mib} MiB are left)")]
+    TooFast {
+        /// What it would have to be held for.
+        left_mib: usize,
+    },
     /// Whoever asked does not want it any more.
     #[error("the snapshot was cancelled")]
     Cancelled,
@@ -147,8 +155,8 @@ pub struct Wanted<'a> {
 
 /// Takes snapshots of one machine, one after the other, and knows what changed since the last.
 pub struct Snapshotter {
-    parts: Arc<Parts>,
-    ram: Ram,
+    pub(super) parts: Arc<Parts>,
+    pub(super) ram: Ram,
     track: Track,
     // None where the kernel does not say.
     pagemap: Option<Pagemap>,
@@ -285,6 +293,25 @@ impl Snapshotter {
                 break;
             }
         }
+        let mut run = throttle::RUN_FIRST;
+        for _ in 0..throttle::ROUNDS_MAX {
+            if bytes(left.count()) <= throttle::GOAL {
+                break;
+            }
+            let slowly = Slowly { run, go_on: &go_on };
+            if !self.copy_slowly(&mut copier, &left, &slowly)? {
+                return Err(SnapshotError::Cancelled);
+            }
+            stats.rounds += 1;
+            stats.precopied += left.count();
+            left = self.track.take(&self.parts.vm, &self.ram)?;
+            own.union(&left);
+            run /= 2;
+        }
+        if bytes(left.count()) > ASIDE_MAX {
+            let left_mib = bytes(left.count()) >> 20;
+            return Err(SnapshotError::TooFast { left_mib });
+        }
         self.make_room(left.count());
         if !go_on() {
             return Err(SnapshotError::Cancelled);
@@ -294,7 +321,11 @@ impl Snapshotter {
         let was_held = self.parts.gate.is_paused();
         self.parts.pause(options.drain)?;
         stats.hold = before.elapsed();
-        let result = self.save(&mut copier, left, held, &mut stats);
+        let result = match go_on() {
+            true => self.save(&mut copier, left, held, &mut stats),
+            // Holding it may have taken a while.
+            false => Err(SnapshotError::Cancelled),
+        };
         let resumed = match was_held {
             true => Ok(()),
             false => self.parts.resume(),

@@ -48,17 +48,23 @@ impl<'a> Copier<'a> {
         pages: &Pages,
         go_on: &dyn Fn() -> bool,
     ) -> Result<bool, CopyError> {
-        let mut buffer = std::mem::take(&mut self.buffer);
         for part in pages.runs().flat_map(parts) {
             if !go_on() {
                 return Ok(false);
             }
-            buffer.resize(bytes(part.len), 0);
-            ram.read(part, &mut buffer)?;
-            self.write(part.start, &buffer)?;
+            self.copy_run(ram, part)?;
         }
-        self.buffer = buffer;
         Ok(true)
+    }
+
+    /// Copies some pages that follow one another.
+    pub(super) fn copy_run(&mut self, ram: &Ram, run: Run) -> Result<(), CopyError> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.resize(bytes(run.len), 0);
+        ram.read(run, &mut buffer)?;
+        self.write(run.start, &buffer)?;
+        self.buffer = buffer;
+        Ok(())
     }
 
     /// Writes pages that were copied before.

@@ -17,6 +17,7 @@ mod ram;
 mod resident;
 mod restore;
 mod state;
+mod throttle;
 mod track;
 mod working_set;
 

@@ -36,6 +36,7 @@ pub const LABEL_TEXT_MAX: usize = 1024;
 pub fn snapshot(daemon: &Daemon, request: TakeSnapshot) -> Result<Snapshot, ApiError> {
     check_texts(request.message.as_deref(), &request.labels)?;
     let options = SnapshotOptions {
+        patience: None,
         id: None,
         name: request
             .name

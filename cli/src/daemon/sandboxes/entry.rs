@@ -28,6 +28,8 @@ pub(super) struct Entry {
     pub(super) agent: RwLock<Option<Agent>>,
     /// How many wait for `inner` to end it: what takes long under that lock and can be given up is.
     ending: AtomicUsize,
+    /// How many wait for `inner` to give it more time: it is not ended before they had their turn.
+    extending: AtomicUsize,
     /// Who waits for it to go on, one at a time: each takes a thread.
     pub(super) waking: tokio::sync::Mutex<()>,
 }
@@ -73,14 +75,24 @@ impl Entry {
             }),
             agent: RwLock::new(None),
             ending: AtomicUsize::new(0),
+            extending: AtomicUsize::new(0),
             waking: tokio::sync::Mutex::new(()),
         })
     }
 
     /// Says that somebody is about to end it, until the guard is dropped: to be had before `inner` is waited for.
-    pub(super) fn to_be_ended(&self) -> ToBeEnded<'_> {
-        self.ending.fetch_add(1, Ordering::AcqRel);
-        ToBeEnded(&self.ending)
+    pub(super) fn to_be_ended(&self) -> Waits<'_> {
+        Waits::of(&self.ending)
+    }
+
+    /// Says that somebody is about to give it more time, as [`Self::to_be_ended`].
+    pub(super) fn to_be_extended(&self) -> Waits<'_> {
+        Waits::of(&self.extending)
+    }
+
+    /// Whether somebody is about to.
+    pub(super) fn is_to_be_extended(&self) -> bool {
+        self.extending.load(Ordering::Acquire) > 0
     }
 
     /// Whether somebody is about to.
@@ -90,9 +102,16 @@ impl Entry {
 }
 
 /// See [`Entry::to_be_ended`].
-pub(super) struct ToBeEnded<'a>(&'a AtomicUsize);
+pub(super) struct Waits<'a>(&'a AtomicUsize);
 
-impl Drop for ToBeEnded<'_> {
+impl<'a> Waits<'a> {
+    fn of(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::AcqRel);
+        Self(count)
+    }
+}
+
+impl Drop for Waits<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }

@@ -24,6 +24,8 @@ const SLEEP_MAX: Duration = Duration::from_secs(5);
 const TIDY_EVERY: Duration = Duration::from_secs(3600);
 /// After what could not be ended, it is tried again.
 const AGAIN: Duration = Duration::from_secs(10);
+/// When it is looked again whether one has been given time that somebody was about to give it.
+const SOON: Duration = Duration::from_millis(200);
 /// How often it is tried to pause one that does not come to rest, before it is ended instead.
 const PAUSES_TRIED: u32 = 3;
 /// Most that are dealt with at once.
@@ -162,11 +164,19 @@ impl Sandboxes {
         let Ok(entry) = self.entry(id) else {
             return;
         };
-        let _ends = entry.to_be_ended();
+        // A snapshot under way is given up for its end, but not for a pause, or when it gets more time.
+        let to_end = self.is_to_be_killed(id) && !entry.is_to_be_extended();
+        let _ends = to_end.then(|| entry.to_be_ended());
         // One lock from the look to the deed: whoever gives it time was before, or comes too late.
         let Ok(mut inner) = self.locked(&entry) else {
             return;
         };
+        if entry.is_to_be_extended() {
+            // They asked before, and wait for this lock.
+            drop(inner);
+            self.expiry.set(id, life::ends_at(Some(SOON)));
+            return;
+        }
         let (ends_at, state) = (inner.record.ends_at, inner.record.state);
         // It was given more time meanwhile.
         if ends_at.is_none_or(|at| at > life::now()) {
@@ -190,6 +200,17 @@ impl Sandboxes {
                 warn!(sandbox = id, error = error.error, causes = ?error.causes,
                     "a sandbox whose time is over cannot be ended yet");
                 self.expiry.set(id, life::ends_at(Some(AGAIN)));
+            }
+        }
+    }
+
+    /// Whether it is killed when its time is over, as far as can be told without waiting for anybody.
+    fn is_to_be_killed(&self, id: &str) -> bool {
+        match self.store.sandbox(id) {
+            Ok(record) => record.is_some_and(|record| record.on_timeout == OnTimeout::Kill),
+            Err(error) => {
+                warn!(sandbox = id, %error, "it is not known what becomes of a sandbox whose time is over");
+                false
             }
         }
     }

@@ -76,7 +76,7 @@ impl Sandboxes {
                     let wanted = Wanted {
                         options: &options,
                         to_fork: false,
-                        is_unwanted: &|| is_unwanted() && door.is_alone(),
+                        is_unwanted: &|| is_unwanted() && door.close_if_alone(),
                         before_it_goes_on: &|| door.close(),
                     };
                     self.with_memory(&entry, &mut inner, &name, &wanted)?

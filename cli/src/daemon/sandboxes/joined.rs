@@ -105,9 +105,16 @@ impl<K: Eq + Hash + Clone, T: Clone> Door<'_, K, T> {
         self.joined.close(self.key, self.flight);
     }
 
-    /// Whether nobody else waits for the result so far.
-    pub(super) fn is_alone(&self) -> bool {
-        self.others() == 0
+    /// Lets nobody in any more, unless somebody else waits for the result. Whether nobody does.
+    pub(super) fn close_if_alone(&self) -> bool {
+        // Who joins takes the flight under this lock.
+        let mut under_way = self.joined.under_way.lock();
+        let is_open = is(&under_way, self.key, self.flight);
+        let alone = Arc::strong_count(self.flight) <= 1 + usize::from(is_open);
+        if alone && is_open {
+            under_way.remove(self.key);
+        }
+        alone
     }
 
     /// How many others have joined.
@@ -208,6 +215,40 @@ mod tests {
             }
         });
         assert_eq!(joined.run(&"a", |_| next()), Some((2, true)));
+    }
+
+    #[test]
+    fn whoever_is_alone_closes_the_door_and_with_others_it_stays_open() {
+        let joined = Joined::<u8, u8>::default();
+        let (go_on, wait) = channel::<()>();
+        std::thread::scope(|scope| {
+            let joined = &joined;
+            let first = scope.spawn(move || {
+                joined.run(&1, |door| {
+                    wait.recv().unwrap();
+                    u8::from(door.close_if_alone())
+                })
+            });
+            while joined.under_way.lock().is_empty() {
+                std::thread::yield_now();
+            }
+            let flight = Arc::clone(&joined.under_way.lock()[&1]);
+            let other = scope.spawn(|| joined.run(&1, |_| 5));
+            while Arc::strong_count(&flight) < 4 {
+                std::thread::yield_now();
+            }
+            drop(flight);
+            go_on.send(()).unwrap();
+            assert_eq!(first.join().unwrap(), Some((0, true)));
+            assert_eq!(other.join().unwrap(), Some((0, false)));
+        });
+        let alone = joined.run(&1, |door| {
+            assert!(door.close_if_alone());
+            // Who comes now does it anew.
+            assert_eq!(joined.run(&1, |_| 7), Some((7, true)));
+            u8::from(door.close_if_alone())
+        });
+        assert_eq!(alone, Some((1, true)));
     }
 
     #[test]

@@ -99,6 +99,7 @@ impl Sandboxes {
         self.refuse_when_ending()?;
         self.check_timeout(timeout)?;
         let entry = self.entry(id)?;
+        let _extends = entry.to_be_extended();
         let mut inner = self.locked(&entry)?;
         let up = is_up(inner.record.state);
         // One that runs is not started anew: whoever asks a second time would end what runs in it.
@@ -219,6 +220,7 @@ impl Sandboxes {
     pub fn set_timeout(&self, id: &str, timeout: Duration, only_longer: bool) -> Answer<Sandbox> {
         self.check_timeout(Some(timeout))?;
         let entry = self.entry(id)?;
+        let _extends = entry.to_be_extended();
         let mut inner = self.locked(&entry)?;
         if !is_up(inner.record.state) {
             return Err(not_running(id, inner.record.state));
@@ -233,6 +235,7 @@ impl Sandboxes {
     /// [`ErrorKind::NotFound`]; or when that cannot be recorded.
     pub fn end_never(&self, id: &str) -> Answer<()> {
         let entry = self.entry(id)?;
+        let _extends = entry.to_be_extended();
         let mut inner = self.locked(&entry)?;
         inner.write(&self.store, |record| record.ends_at = None)?;
         self.expiry.set(id, None);

@@ -5,6 +5,7 @@
 //! since they are of its root alone.
 
 use std::fs::File;
+use std::time::Duration;
 
 use floe_fs::id::SnapshotId;
 use floe_fs::{DeleteSelection, Fidelity, ImageState, SandboxState, SnapshotInfo, SnapshotOptions};
@@ -13,13 +14,16 @@ use tracing::warn;
 use super::engine::Engine;
 use super::entry::{Entry, Inner};
 use super::life::lost;
-use super::seal::own_bytes;
+use super::seal::{note, own_bytes};
 use super::spec::Spec;
 use super::vm::{GoesOn, MemoryError, WithMemory};
 use super::{Answer, Sandboxes};
 use crate::error::{ApiError, ErrorKind};
 use crate::store_dir::make_private_dir;
 use crate::wire::sandbox::VmSpec;
+
+/// How long a machine is held for somebody who does something else with its workspace.
+const FREEZE_PATIENCE: Duration = Duration::from_millis(100);
 
 /// A snapshot with memory, as somebody wants it.
 pub(super) struct Wanted<'a> {
@@ -72,6 +76,8 @@ impl Sandboxes {
         let options = SnapshotOptions {
             id: Some(id.clone()),
             memory: true,
+            // The machine stands still meanwhile.
+            patience: Some(FREEZE_PATIENCE),
             ..wanted.options.clone()
         };
         let freeze = || {
@@ -142,7 +148,8 @@ impl Sandboxes {
             stats.residual, stats.precopied
         );
         self.logs.note(&entry.id, "info", &said);
-        self.sealer.push(&self.store, id.clone(), image, parent);
+        drop(image);
+        self.sealer.push(&self.store, id.clone(), parent);
         Ok(self.store.find_snapshot(id.as_str())?)
     }
 
@@ -151,6 +158,10 @@ impl Sandboxes {
         let these = DeleteSelection::These(vec![taken.id.to_string()]);
         if let Err(error) = self.store.delete_snapshots(&these, false) {
             warn!(snapshot = %taken.id, %error, "a snapshot that was to be removed stays");
+            // Somebody has protected it meanwhile: then it has its files, and no memory.
+            if taken.is_capturing() {
+                note(&self.store, &taken.id, ImageState::Failed, 0);
+            }
         }
     }
 
@@ -165,10 +176,7 @@ impl Sandboxes {
         if info.fidelity != Fidelity::FilesystemMemory {
             return Ok(None);
         }
-        if info
-            .image
-            .is_some_and(|image| image.state == ImageState::Capturing)
-        {
+        if info.is_capturing() {
             let what = format!("the memory of the snapshot '{snapshot}' is still being written");
             return Err(ApiError::new(ErrorKind::Unavailable, what).hint("try again in a moment"));
         }
@@ -188,6 +196,8 @@ impl Sandboxes {
 
     /// What machines need to go on from a snapshot.
     pub(super) fn goes_on(&self, snapshot: &SnapshotId) -> Answer<GoesOn> {
-        Ok(GoesOn::of(&self.store.images_dir(), snapshot)?)
+        // Rules may let it go as soon as another is taken.
+        let hold = self.store.hold_snapshot(snapshot)?;
+        Ok(GoesOn::of(&self.store.images_dir(), snapshot, hold)?)
     }
 }

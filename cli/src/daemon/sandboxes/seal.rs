@@ -5,9 +5,10 @@
 //! and with its row.
 
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use floe_fs::id::SnapshotId;
 use floe_fs::{DeleteSelection, Fidelity, ImageError, ImageState, SnapshotFilter, Store};
@@ -17,10 +18,14 @@ use tracing::{info, warn};
 
 use super::Answer;
 
+/// Images that wait to be sealed. Whoever takes more waits: a crash would lose all of them.
+const WAITING_MAX: usize = 16;
+/// How long to wait until what could not be sealed is tried again.
+const AGAIN: Duration = Duration::from_secs(10);
+
 /// An image that is captured, and where the one is that it was made over.
 struct Job {
     id: SnapshotId,
-    image: Image,
     parent: Option<PathBuf>,
 }
 
@@ -28,36 +33,33 @@ struct Job {
 #[derive(Default)]
 pub(super) struct Sealer {
     // Made with the first image.
-    jobs: OnceLock<Mutex<Option<Sender<Job>>>>,
+    jobs: OnceLock<Mutex<Option<SyncSender<Job>>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Sealer {
     /// Has an image sealed. When there is no thread for it, it is done at once.
-    pub(super) fn push(
-        &self,
-        store: &Arc<Store>,
-        id: SnapshotId,
-        image: Image,
-        parent: Option<PathBuf>,
-    ) {
-        let job = Job { id, image, parent };
-        let jobs = self.jobs.get_or_init(|| Mutex::new(self.start(store)));
-        let sent = match &*jobs.lock() {
-            Some(jobs) => jobs.send(job).map_err(|unsent| unsent.0),
-            None => Err(job),
+    pub(super) fn push(&self, store: &Arc<Store>, id: SnapshotId, parent: Option<PathBuf>) {
+        let job = Job { id, parent };
+        let jobs = self
+            .jobs
+            .get_or_init(|| Mutex::new(self.start(store, AGAIN)));
+        // Not under the lock, which the end takes too.
+        let jobs = jobs.lock().clone();
+        let unsent = match jobs {
+            Some(jobs) => jobs.send(job).err().map(|unsent| unsent.0),
+            None => Some(job),
         };
-        if let Err(job) = sent {
-            seal(store, job);
+        if let Some(job) = unsent.and_then(|job| seal(store, job)) {
+            warn!(snapshot = %job.id, "an image is not durable");
         }
     }
 
-    fn start(&self, store: &Arc<Store>) -> Option<Sender<Job>> {
-        let (jobs, todo) = channel();
+    fn start(&self, store: &Arc<Store>, again: Duration) -> Option<SyncSender<Job>> {
+        let (jobs, todo) = sync_channel(WAITING_MAX);
         let store = Arc::clone(store);
         let thread = std::thread::Builder::new().name("floe-seal".to_owned());
-        let work = move |todo: Receiver<Job>| todo.into_iter().for_each(|job| seal(&store, job));
-        match thread.spawn(move || work(todo)) {
+        match thread.spawn(move || work(&store, &todo, again)) {
             Ok(thread) => {
                 *self.thread.lock() = Some(thread);
                 Some(jobs)
@@ -81,28 +83,60 @@ impl Sealer {
     }
 }
 
-fn seal(store: &Store, job: Job) {
-    let Job {
-        id,
-        mut image,
-        parent,
-    } = job;
-    let parent = parent.and_then(|dir| Image::open(&dir).ok());
-    let state = match image.seal(parent.as_ref()) {
-        // Files and memory are nothing without one another.
-        Ok(()) => match store.sync() {
-            Ok(()) => ImageState::Sealed,
+/// Seals what comes, and what could not be sealed again and again: a disk that is full has room later.
+fn work(store: &Store, todo: &Receiver<Job>, again: Duration) {
+    let mut unsealed: Vec<Job> = Vec::new();
+    loop {
+        let next = match unsealed.is_empty() {
+            true => todo.recv().map_err(RecvTimeoutError::from),
+            false => todo.recv_timeout(again),
+        };
+        match next {
+            Ok(job) => unsealed.extend(seal(store, job)),
             Err(error) => {
-                warn!(snapshot = %id, %error, "what belongs to an image cannot be made durable");
-                ImageState::Captured
+                unsealed = unsealed
+                    .into_iter()
+                    .filter_map(|job| seal(store, job))
+                    .collect();
+                if error == RecvTimeoutError::Disconnected {
+                    break;
+                }
             }
-        },
+        }
+    }
+    for job in unsealed {
+        warn!(snapshot = %job.id, "an image is not durable: the next daemon will not use it");
+    }
+}
+
+/// Seals an image; returns what has to be tried again.
+fn seal(store: &Store, job: Job) -> Option<Job> {
+    let dir = store.images_dir().join(job.id.as_str());
+    let parent = job.parent.as_deref().and_then(|dir| Image::open(dir).ok());
+    let mut image = match Image::open(&dir) {
+        Ok(image) => image,
         Err(error) => {
-            warn!(snapshot = %id, %error, "an image cannot be made durable");
-            ImageState::Failed
+            // Either it went with its snapshot, or it is damaged, and will not get better.
+            warn!(snapshot = %job.id, %error, "an image cannot be made durable");
+            note(store, &job.id, ImageState::Failed, 0);
+            return None;
         }
     };
-    note(store, &id, state, own_bytes(&image));
+    let sealed = image.seal(parent.as_ref()).map_err(|error| {
+        warn!(snapshot = %job.id, %error, "an image cannot be made durable yet");
+    });
+    // Files and memory are nothing without one another.
+    let sealed = sealed.and_then(|()| {
+        store.sync().map_err(|error| {
+            warn!(snapshot = %job.id, %error, "what belongs to an image cannot be made durable yet");
+        })
+    });
+    let state = match sealed {
+        Ok(()) => ImageState::Sealed,
+        Err(()) => ImageState::Captured,
+    };
+    let is_there = note(store, &job.id, state, own_bytes(&image));
+    (sealed.is_err() && is_there).then_some(job)
 }
 
 /// What an image takes on disk, of which no other has a part.
@@ -113,14 +147,17 @@ pub(super) fn own_bytes(image: &Image) -> u64 {
     })
 }
 
-fn note(store: &Store, id: &SnapshotId, state: ImageState, bytes: u64) {
+/// Notes how far an image has come. Whether its snapshot is there.
+pub(super) fn note(store: &Store, id: &SnapshotId, state: ImageState, bytes: u64) -> bool {
     match store.set_image(id, state, bytes) {
-        Ok(()) => {}
+        Ok(()) => return true,
         Err(ImageError::NoSnapshot { .. }) => {
-            info!(snapshot = %id, "an image went with its snapshot")
+            info!(snapshot = %id, "an image went with its snapshot");
+            return false;
         }
         Err(error) => warn!(snapshot = %id, %error, "the state of an image is not recorded"),
     }
+    true
 }
 
 /// Finds out what became of images that a daemon left behind. A snapshot whose memory was still being captured
@@ -141,7 +178,9 @@ pub(super) fn recover(store: &Store) -> Answer<()> {
         info!(snapshot = %snapshot.id, state = image.state.word(), sealed = left.is_some(),
             "an image was left by a daemon");
         match left {
-            Some(left) => note(store, &snapshot.id, ImageState::Sealed, own_bytes(&left)),
+            Some(left) => {
+                note(store, &snapshot.id, ImageState::Sealed, own_bytes(&left));
+            }
             None if image.state == ImageState::Capturing => {
                 let these = DeleteSelection::These(vec![snapshot.id.to_string()]);
                 // Somebody may have protected it meanwhile: then it has its files.
@@ -150,7 +189,9 @@ pub(super) fn recover(store: &Store) -> Answer<()> {
                     note(store, &snapshot.id, ImageState::Failed, 0);
                 }
             }
-            None => note(store, &snapshot.id, ImageState::Failed, image.bytes),
+            None => {
+                note(store, &snapshot.id, ImageState::Failed, image.bytes);
+            }
         }
     }
     Ok(())
@@ -267,13 +308,13 @@ mod tests {
         for id in &ids {
             let image = image(&store, id);
             note(&store, id, ImageState::Captured, own_bytes(&image));
-            sealer.push(&store, id.clone(), image, None);
+            sealer.push(&store, id.clone(), None);
         }
         let gone = snapshot(&store);
-        let image = image(&store, &gone);
+        drop(image(&store, &gone));
         let these = DeleteSelection::These(vec![gone.to_string()]);
         store.delete_snapshots(&these, false).unwrap();
-        sealer.push(&store, gone, image, None);
+        sealer.push(&store, gone, None);
         sealer.finish();
         for id in &ids {
             assert_eq!(state(&store, id), Some(ImageState::Sealed));
@@ -281,5 +322,29 @@ mod tests {
             Image::open(&dir).unwrap().verify().unwrap();
         }
         assert_eq!(std::fs::read_dir(store.images_dir()).unwrap().count(), 3);
+    }
+
+    #[test]
+    fn what_cannot_be_sealed_stays_captured_and_is_sealed_when_that_is_over() {
+        let (_scratch, store) = new_store();
+        let sealer = Sealer::default();
+        let jobs = sealer.start(&store, Duration::from_millis(20));
+        assert!(sealer.jobs.set(Mutex::new(jobs)).is_ok());
+        let (id, gone) = (snapshot(&store), snapshot(&store));
+        for id in [&id, &gone] {
+            let image = image(&store, id);
+            note(&store, id, ImageState::Captured, own_bytes(&image));
+            // Where its file is to be written stands something else.
+            std::fs::create_dir(image.dir().join("image.new")).unwrap();
+            sealer.push(&store, id.clone(), None);
+        }
+        std::thread::sleep(Duration::from_millis(100));
+        assert_eq!(state(&store, &id), Some(ImageState::Captured));
+        let these = DeleteSelection::These(vec![gone.to_string()]);
+        store.delete_snapshots(&these, false).unwrap();
+        std::fs::remove_dir(store.images_dir().join(id.as_str()).join("image.new")).unwrap();
+        sealer.finish();
+        assert_eq!(state(&store, &id), Some(ImageState::Sealed));
+        assert_eq!(std::fs::read_dir(store.images_dir()).unwrap().count(), 1);
     }
 }

@@ -12,6 +12,7 @@ pub(super) struct Beside {
     pub(super) catalog: u64,
     pub(super) reserve: u64,
     pub(super) landings: u64,
+    pub(super) images: u64,
     pub(super) other: u64,
 }
 
@@ -31,6 +32,7 @@ pub(super) fn beside_objects(store: &Path) -> io::Result<Beside> {
             Some("catalog.db" | "catalog.db-wal" | "catalog.db-shm") => &mut beside.catalog,
             Some("reserve") => &mut beside.reserve,
             Some("landings") => &mut beside.landings,
+            Some("images") => &mut beside.images,
             _ => &mut beside.other,
         };
         *of += bytes;

@@ -59,6 +59,8 @@ pub struct StoreUsage {
     pub reserve: u64,
     /// What landings in directories of the host took away, for undo.
     pub landings: u64,
+    /// Memory of machines, kept by their snapshots.
+    pub images: u64,
     /// Everything else: directories, logs, what a repair put aside.
     pub other: u64,
     /// All of it.
@@ -141,8 +143,9 @@ pub(crate) fn usage(core: &Core, progress: Progress<'_>) -> Result<StoreUsage, C
         catalog: rest.catalog,
         reserve: rest.reserve,
         landings: rest.landings,
+        images: rest.images,
         other: rest.other,
-        total: used + rest.catalog + rest.reserve + rest.landings + rest.other,
+        total: used + rest.catalog + rest.reserve + rest.landings + rest.images + rest.other,
         objects,
     })
 }

@@ -177,6 +177,47 @@ impl ImageWriter {
         &self.memory
     }
 
+    /// Keeps the files of an image that this one may be made over, whatever becomes of that.
+    ///
+    /// # Errors
+    /// [`WriteError`]: it is gone, perhaps.
+    pub fn keep_files_of(&self, parent: &Image) -> Result<(), WriteError> {
+        for (number, entry) in parent.manifest.files.iter().enumerate() {
+            let link = self.kept_file(number);
+            fs::hard_link(parent.dir.join(&entry.name), &link).map_err(failed("link", &link))?;
+        }
+        Ok(())
+    }
+
+    /// Where such a file is until the image is captured.
+    fn kept_file(&self, number: usize) -> PathBuf {
+        self.dir.join(format!("parent.{number}"))
+    }
+
+    /// Lets go of those that nothing is seen of.
+    fn drop_kept(&self) -> Result<(), WriteError> {
+        for number in 0..layout::FILES_MAX {
+            let kept = self.kept_file(number);
+            match fs::remove_file(&kept) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(failed("remove", &kept)(error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives a parent's file its place in this image.
+    fn link_from(&self, parent: &Image, number: usize, link: &Path) -> io::Result<()> {
+        match fs::rename(self.kept_file(number), link) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                fs::hard_link(parent.dir.join(&parent.manifest.files[number].name), link)
+            }
+            renamed => renamed,
+        }
+    }
+
     /// Finishes an image whose pages are written: machines can start from it when this returns. It is as
     /// durable as the page cache. Whoever filled the memory file has closed it before: what machines start
     /// from must not change under them.
@@ -212,6 +253,7 @@ impl ImageWriter {
                 self.over(&own, parent, &mut files)?
             }
         };
+        self.drop_kept()?;
         let mut handles = vec![self.closed_for_writing()?];
         handles.extend(theirs);
         debug_assert_eq!(layout::check(&extents, own.total(), files.len()), Ok(()));
@@ -310,7 +352,8 @@ impl ImageWriter {
             numbers[number + 1] = Some(files.len());
             let name = format!("{MEMORY}.{}", files.len());
             let link = self.dir.join(&name);
-            fs::hard_link(parent.dir.join(&entry.name), &link).map_err(failed("link", &link))?;
+            self.link_from(parent, number, &link)
+                .map_err(failed("link", &link))?;
             let handle = parent.files[number].try_clone();
             handles.push(handle.map_err(failed("use", &link))?);
             files.push(FileEntry {

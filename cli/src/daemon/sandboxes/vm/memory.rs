@@ -8,12 +8,14 @@ use std::fs::{self, File};
 use std::io::{self, Read, Seek};
 use std::path::{Path, PathBuf};
 
+use floe_fs::SnapshotHold;
 use floe_fs::dispatch::wire::{Captured, ServerState};
 use floe_fs::id::SnapshotId;
 use floe_vmm::machine::memory::RamSize;
 use floe_vmm::snapshot::image::{Image, ImageWriter, Taken};
 use floe_vmm::snapshot::{Stats, WorkingSet};
 use rustix::fs::{MemfdFlags, memfd_create};
+use tracing::debug;
 
 use super::monitor::Wanted;
 use super::saved;
@@ -46,6 +48,10 @@ pub(in crate::daemon::sandboxes) enum MemoryError<T> {
 /// What the servers of a machine's file systems know, by tag.
 type Servers = Vec<(String, Captured)>;
 
+fn failed(error: &dyn std::error::Error) -> ApiError {
+    ApiError::from_error(ErrorKind::Failed, error)
+}
+
 impl Vm {
     /// Takes a snapshot: `freeze` is called while the machine is held, and freezes its files. It is given up
     /// when it `is_unwanted`.
@@ -72,10 +78,24 @@ impl Vm {
             frozen = Some((done, servers.collect()));
             Ok(())
         };
+        let writer = RamSize::from_mib(self.memory_mib)
+            .map_err(|error| failed(&error))
+            .and_then(|ram| {
+                ImageWriter::new(images, id.as_str(), ram).map_err(|error| failed(&error))
+            })
+            .map_err(MemoryError::Before)?;
         let over = over.and_then(|over| Image::open(&images.join(over.as_str())).ok());
-        let taken = self.take(images, id, over.as_ref(), is_unwanted, &mut held);
+        // Somebody may delete it at any time. Without it, the image has everything.
+        let over = over.filter(|over| {
+            let kept = writer.keep_files_of(over);
+            if let Err(error) = &kept {
+                debug!(image = %over.dir().display(), %error, "an image cannot be made over another");
+            }
+            kept.is_ok()
+        });
+        let taken = self.take(&writer, id, over.as_ref(), is_unwanted, &mut held);
         match (taken, frozen) {
-            (Ok((writer, taken, stats)), Some((frozen, servers))) => {
+            (Ok((taken, stats)), Some((frozen, servers))) => {
                 let states = servers.into_iter().map(|(tag, captured)| {
                     let state = ServerState::from(captured);
                     (tag, state.to_bytes())
@@ -108,15 +128,12 @@ impl Vm {
 
     fn take(
         &self,
-        images: &Path,
+        writer: &ImageWriter,
         id: &SnapshotId,
         over: Option<&Image>,
         is_unwanted: &dyn Fn() -> bool,
         held: &mut dyn FnMut() -> Result<(), ApiError>,
-    ) -> Result<(ImageWriter, Taken, Stats), ApiError> {
-        let failed = |error: &dyn std::error::Error| ApiError::from_error(ErrorKind::Failed, error);
-        let ram = RamSize::from_mib(self.memory_mib).map_err(|error| failed(&error))?;
-        let writer = ImageWriter::new(images, id.as_str(), ram).map_err(|error| failed(&error))?;
+    ) -> Result<(Taken, Stats), ApiError> {
         let said = memfd_create("taken", MemfdFlags::CLOEXEC).map(File::from);
         let mut said = said.map_err(|error| failed(&io::Error::from(error)))?;
         let wanted = Wanted {
@@ -135,7 +152,7 @@ impl Vm {
             let what = "the monitor took a snapshot of another machine than it has";
             return Err(ApiError::new(ErrorKind::Internal, what));
         }
-        Ok((writer, taken, stats))
+        Ok((taken, stats))
     }
 }
 
@@ -177,6 +194,8 @@ pub(in crate::daemon::sandboxes) struct GoesOn {
     pub(in crate::daemon::sandboxes) memory_mib: u32,
     pub(in crate::daemon::sandboxes) vcpus: u8,
     servers: Vec<(String, ServerState)>,
+    // Until they have started: then they have the files open.
+    _hold: SnapshotHold,
 }
 
 impl GoesOn {
@@ -187,6 +206,7 @@ impl GoesOn {
     pub(in crate::daemon::sandboxes) fn of(
         images: &Path,
         id: &SnapshotId,
+        hold: SnapshotHold,
     ) -> Result<Self, VmError> {
         let dir = images.join(id.as_str());
         let unusable = |source: Box<dyn std::error::Error + Send + Sync>| VmError::Image {
@@ -207,6 +227,7 @@ impl GoesOn {
             vcpus: image.manifest().vcpus,
             servers: saved.into_iter().map(state).collect::<Result<_, _>>()?,
             dir,
+            _hold: hold,
         })
     }
 

@@ -299,11 +299,24 @@ fn options(memory_mib: u32) -> ServerOptions {
 /// What the monitor may use. Its machine's memory is part of that, its processes are not the host's.
 fn monitor_limits(start: &VmStart<'_>) -> Limits {
     let memory = u64::from(start.spec.memory_mib.unwrap_or(MEMORY_MIB)) << 20;
+    // Files that are only in memory count as that of whoever writes them, here the image of a snapshot.
+    let image = if is_in_memory(start.store) { memory } else { 0 };
     Limits {
-        memory_bytes: Some(memory + MONITOR_MEMORY),
+        memory_bytes: Some(memory + image + MONITOR_MEMORY),
         cpu_millis: start.limits.cpu_millis,
         pids: Some(64),
         disk_bytes: None,
+    }
+}
+
+/// Whether a directory is on tmpfs (`TMPFS_MAGIC`, `include/uapi/linux/magic.h`).
+fn is_in_memory(dir: &Path) -> bool {
+    match rustix::fs::statfs(dir) {
+        Ok(stat) => stat.f_type == 0x0102_1994,
+        Err(error) => {
+            warn!(dir = %dir.display(), %error, "it is not known what file system the store is on");
+            false
+        }
     }
 }
 

@@ -50,6 +50,16 @@ impl Link {
 
     /// The same with descriptors.
     pub(super) fn command_with(&self, command: Command, files: &[&File]) -> Result<Event, VmError> {
+        self.command_within(command, files, WAIT)
+    }
+
+    /// The same, and waits that long for the answer.
+    pub(super) fn command_within(
+        &self,
+        command: Command,
+        files: &[&File],
+        wait: Duration,
+    ) -> Result<Event, VmError> {
         let socket = self.socket.lock();
         self.shared.said.lock().answer = None;
         say_with(&socket, &command, files)?;
@@ -63,7 +73,7 @@ impl Link {
             Event::Status { .. } => command == Command::Status,
             _ => true,
         };
-        let answer = self.wait(WAIT, |said| said.answer.take().filter(is_to_this))?;
+        let answer = self.wait(wait, |said| said.answer.take().filter(is_to_this))?;
         drop(socket);
         match answer {
             Event::Refused { message, .. } => Err(VmError::Refused {

@@ -122,7 +122,10 @@ impl Monitor {
 
     /// Has it written into a file which pages were touched since the machine was started from an image.
     pub(super) fn touched(&self, to: &File) -> Result<(), VmError> {
-        self.link.command_with(Command::Touched, &[to]).map(drop)
+        // Whoever ends the machine waits as long.
+        let wait = Duration::from_secs(2);
+        let done = self.link.command_within(Command::Touched, &[to], wait);
+        done.map(drop)
     }
 
     /// Lets it run on.

@@ -81,8 +81,11 @@ impl Link {
             let event = self.wait_until(until, |said| said.snapshot.pop_front())?;
             match event {
                 Some(Event::Held { id }) if id == wanted.id => {
-                    failed = held().err();
-                    let ok = failed.is_none();
+                    // It is held only now, after it was told that nobody wants it any more.
+                    let ok = !cancelled && {
+                        failed = held().err();
+                        failed.is_none()
+                    };
                     self.say(&Command::Frozen { ok })?;
                 }
                 Some(Event::Taken { id, stats }) if id == wanted.id => return Ok(stats),
@@ -281,6 +284,22 @@ mod tests {
         let error = snapshot(SNAPSHOT_WAIT, &|| true, &mut || Ok(()), |mut monitor| {
             assert_eq!(monitor.command(), Command::Cancel);
             std::thread::sleep(CANCEL_WAIT * 2);
+        })
+        .unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Conflict, "{error:?}");
+    }
+
+    #[test]
+    fn nothing_is_frozen_for_a_monitor_that_holds_its_machine_after_the_cancel() {
+        let mut freeze = || panic!("frozen all the same");
+        let error = snapshot(SNAPSHOT_WAIT, &|| true, &mut freeze, |mut monitor| {
+            assert_eq!(monitor.command(), Command::Cancel);
+            monitor.say(&held("s"));
+            assert_eq!(monitor.command(), Command::Frozen { ok: false });
+            monitor.say(&Event::NotTaken {
+                id: "s".to_owned(),
+                causes: vec!["the daemon could not".to_owned()],
+            });
         })
         .unwrap_err();
         assert_eq!(error.kind, ErrorKind::Conflict, "{error:?}");
