@@ -27,14 +27,15 @@ stop_last() {
 }
 # moment N: sleeps for what is another part of the time that a snapshot takes each time.
 moment() {
-    local tenths=$(($1 * 17 % 50))
+    local tenths=$(($1 * 17 % 25))
     sleep "$((tenths / 10)).$((tenths % 10))"
 }
 for n in $(seq "$kills"); do
     "$floe" sandbox snapshot -q "$last" >"$work/taken" 2>&1 &
     asked=$!
     moment "$n"
-    kill -INT "$asked"
+    # It may have it already.
+    kill -INT "$asked" 2>/dev/null || true
     wait "$asked" || true
     goes_on "$last" "$(steps "$last")"
     images_are_whole
@@ -52,7 +53,8 @@ for n in $(seq "$kills"); do
     asked=$!
     moment $((n + 2))
     # Who has not asked yet would start a daemon of its own.
-    kill -KILL "$asked" "$serve"
+    kill -KILL "$asked" 2>/dev/null || true
+    kill -KILL "$serve"
     wait "$serve" || true
     wait "$asked" || true
     serve
