@@ -57,6 +57,12 @@ step "sandbox fork: a machine's forks go on"
 fork=$("$floe" sandbox fork -q "$source_id")
 is "$(in_machine "$fork" cat /proc/sys/kernel/random/boot_id)" "$boot"
 goes_on "$fork" "$before"
+# With all its memory it is not kept for long.
+"$floe" snap list --json | python3 -c '
+import json, sys
+forks = [snapshot for snapshot in json.load(sys.stdin) if snapshot["automatic"] == "fork"]
+assert forks and all(snapshot["expires_at"] for snapshot in forks), forks
+'
 
 step "a snapshot that is deleted takes its image with it; what runs from it runs on"
 "$floe" snap delete -q "$snapshot"

@@ -28,6 +28,8 @@ use crate::wire::{ForkSandbox, SnapshotSandbox};
 
 /// How long a snapshot that several have asked for waits for more who do.
 const GATHER_MAX: Duration = Duration::from_millis(10);
+/// How long the snapshot stays that a machine is forked by: the next one of its source is made over it.
+const FORK_KEPT: Duration = Duration::from_secs(3600);
 /// Most forks of one request.
 const FORKS_MAX: u32 = 100;
 
@@ -251,8 +253,13 @@ impl Sandboxes {
         };
         let made = match inner.record.state {
             state if is_up(state) && keeps_memory(&inner)? => {
+                // Rules would keep it for days, with all of the memory.
+                let expires_at = life::ends_at(Some(FORK_KEPT));
                 let wanted = Wanted {
-                    options: &SnapshotOptions::default(),
+                    options: &SnapshotOptions {
+                        expires_at,
+                        ..SnapshotOptions::default()
+                    },
                     to_fork: true,
                     is_unwanted,
                     before_it_goes_on: &|| (),

@@ -36,6 +36,9 @@ fn taken(pages: Pages) -> Taken {
     }
 }
 
+/// Some pages and what they are filled with.
+const PARENTS: [(usize, u8); 3] = [(1, 1), (2, 2), (900, 3)];
+
 /// A machine's memory, as far as it is not zeros.
 #[derive(Clone, Default)]
 struct Memory(std::collections::BTreeMap<usize, u8>);
@@ -279,4 +282,50 @@ fn a_manifest_that_leads_elsewhere_or_contradicts_itself_is_refused() {
         matches!(damage, Err(VerifyError::Damaged(Damage::Sums { .. }))),
         "{damage:?}"
     );
+}
+
+#[test]
+fn an_image_whose_parent_is_deleted_in_the_middle_is_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut memory = Memory(PARENTS.into());
+    let pages: Vec<usize> = memory.0.keys().copied().collect();
+    let parent = memory.image(dir.path(), "parent", &pages, None);
+    let writer = ImageWriter::new(dir.path(), "image", ram()).unwrap();
+    writer.keep_files_of(&parent).unwrap();
+    fs::remove_dir_all(parent.dir()).unwrap();
+    memory.0.insert(20, 9);
+    files::write_sparse(writer.memory(), 20, &memory.page(20)).unwrap();
+    let mut own = Pages::none(PAGES);
+    own.insert(20);
+    let mut image = writer
+        .capture(taken(own), Some(&parent), Vec::new())
+        .unwrap();
+    memory.assert_is(&image);
+    image.seal(None).unwrap();
+    let again = Image::open(&dir.path().join("image")).unwrap();
+    again.verify().unwrap();
+    memory.assert_is(&again);
+    let kept = fs::read_dir(again.dir()).unwrap();
+    let mut kept = kept.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    assert!(!kept.any(|name| name.starts_with("parent.")));
+
+    // Gone before anything could be kept: it is said, and the image can have everything.
+    let writer = ImageWriter::new(dir.path(), "other", ram()).unwrap();
+    assert!(writer.keep_files_of(&parent).is_err());
+}
+
+#[test]
+fn an_image_that_nobody_wants_any_more_is_given_up_while_it_is_compared() {
+    let dir = tempfile::tempdir().unwrap();
+    let memory = Memory(PARENTS.into());
+    let pages: Vec<usize> = memory.0.keys().copied().collect();
+    let parent = memory.image(dir.path(), "parent", &pages, None);
+    let writer = ImageWriter::new(dir.path(), "image", ram()).unwrap();
+    writer.keep_files_of(&parent).unwrap();
+    let mut own = Pages::none(PAGES);
+    own.insert(1);
+    let given_up = writer.capture_while(taken(own), Some(&parent), Vec::new(), &|| false);
+    assert!(matches!(given_up, Err(WriteError::Cancelled)));
+    assert!(!dir.path().join("image").exists());
+    memory.assert_is(&parent);
 }

@@ -112,6 +112,9 @@ pub enum WriteError {
         /// What it would have.
         len: u64,
     },
+    /// Whoever wanted it does not any more.
+    #[error("the image was given up")]
+    Cancelled,
     /// Somebody can still write to its memory.
     #[error("somebody who was to fill {path} has it open for writing still", path = path.display())]
     StillWritten {
@@ -225,10 +228,24 @@ impl ImageWriter {
     /// # Errors
     /// [`WriteError`]: then nothing is left of it.
     pub fn capture(
+        self,
+        taken: Taken,
+        parent: Option<&Image>,
+        extra: Vec<u8>,
+    ) -> Result<Image, WriteError> {
+        self.capture_while(taken, parent, extra, &|| true)
+    }
+
+    /// As [`Self::capture`], and gives it up when `go_on` says no.
+    ///
+    /// # Errors
+    /// [`WriteError`]: then nothing is left of it.
+    pub fn capture_while(
         mut self,
         taken: Taken,
         parent: Option<&Image>,
         extra: Vec<u8>,
+        go_on: &dyn Fn() -> bool,
     ) -> Result<Image, WriteError> {
         let ram = RamSize::from_mib(taken.ram_mib)?;
         let mut own = taken.pages;
@@ -248,8 +265,10 @@ impl ImageWriter {
                     });
                 }
                 let path = self.dir.join(MEMORY);
-                self.drop_same(&mut own, parent)
-                    .map_err(failed("compare", &path))?;
+                let compared = self.drop_same(&mut own, parent, go_on);
+                if !compared.map_err(failed("compare", &path))? {
+                    return Err(WriteError::Cancelled);
+                }
                 self.over(&own, parent, &mut files)?
             }
         };
@@ -281,12 +300,20 @@ impl ImageWriter {
         Ok(image)
     }
 
-    /// Gives up own pages that the parent has the same.
-    fn drop_same(&self, own: &mut Pages, parent: &Image) -> io::Result<()> {
+    /// Gives up own pages that the parent has the same, for as long as `go_on`; false if it said no.
+    fn drop_same(
+        &self,
+        own: &mut Pages,
+        parent: &Image,
+        go_on: &dyn Fn() -> bool,
+    ) -> io::Result<bool> {
         let mut ours = vec![0; bytes(files::AT_ONCE)];
         let mut theirs = ours.clone();
         let runs: Vec<Run> = own.runs().flat_map(files::parts).collect();
         for run in runs {
+            if !go_on() {
+                return Ok(false);
+            }
             files::read(&self.memory, run, &mut ours)?;
             parent.read(run, &mut theirs)?;
             let same = |page: &usize| {
@@ -302,7 +329,7 @@ impl ImageWriter {
             gone.runs()
                 .try_for_each(|run| files::punch(&self.memory, run))?;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// The memory file for reading, once nobody can write to it any more.

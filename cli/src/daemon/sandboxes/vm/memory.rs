@@ -101,7 +101,8 @@ impl Vm {
                     (tag, state.to_bytes())
                 });
                 let extra = saved::encode(&states.collect::<Vec<_>>());
-                match writer.capture(taken, over.as_ref(), extra) {
+                let go_on = || !is_unwanted();
+                match writer.capture_while(taken, over.as_ref(), extra, &go_on) {
                     Ok(image) => {
                         *base = Some(id.clone());
                         Ok(WithMemory {
