@@ -128,6 +128,8 @@ fn what_is_hidden_comes_back_with_the_name_that_goes_in_the_same_collection() {
     other_view.unlink(Ino::ROOT, b"file").unwrap();
     other_view.forget(b, u64::MAX);
     drop((view, other_view));
+    // What is unlinked and forgotten goes in the background.
+    case.store.settle().unwrap();
     let before = takes(&case);
     let these = DeleteSelection::These(vec![first.id.to_string(), other.id.to_string()]);
     let go_on = &mut |_: &_| ControlFlow::Continue(());
