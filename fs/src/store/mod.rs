@@ -21,6 +21,7 @@ mod land;
 mod log;
 mod mounts;
 mod open;
+mod owner;
 mod place;
 mod quota;
 mod recover;
