@@ -10,6 +10,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+use rustix::process::{Pid, getpid, test_kill_process};
 use tracing::warn;
 
 use super::open::{OpenError, access};
@@ -22,6 +24,12 @@ pub(super) const LOCK: &str = "lock";
 const ORPHAN_WAIT: Duration = Duration::from_secs(1);
 /// How long to rest before looking again.
 const ORPHAN_REST: Duration = Duration::from_millis(2);
+
+/// Whether no other process has this number: its owner was killed, or it is this one's.
+fn is_no_others(pid: &str) -> bool {
+    let pid = pid.trim().parse().ok().and_then(Pid::from_raw);
+    pid.is_some_and(|pid| pid == getpid() || test_kill_process(pid) == Err(Errno::SRCH))
+}
 
 /// Keeps other processes out of the store while its file is open.
 pub(super) struct Lock {
@@ -39,16 +47,16 @@ impl Lock {
         loop {
             match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => break,
-                Err(rustix::io::Errno::WOULDBLOCK) => {}
+                Err(Errno::WOULDBLOCK) => {}
                 Err(errno) => return Err(access("lock", &path)(errno.into())),
             }
             let mut pid = String::new();
             file.read_to_string(&mut pid)
                 .map_err(access("read", &path))?;
             file.rewind().map_err(access("read", &path))?;
-            // Whoever had it gave it up in order. A process that it was starting at that moment has the
+            // Whoever had it gave it up, or was killed. A process that it was starting at that moment has the
             // lock too, until it executes its program.
-            let orphan = pid.is_empty() || pid == CLEAN;
+            let orphan = pid.is_empty() || pid == CLEAN || is_no_others(&pid);
             if !orphan || Instant::now() > give_up {
                 return Err(OpenError::Locked {
                     dir: dir.to_owned(),
@@ -86,4 +94,53 @@ fn is_full(error: &io::Error) -> bool {
         error.kind(),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    /// The lock, held by what a process that has ended was about to start: the same open file.
+    fn orphaned(dir: &Path, pid: u32) -> File {
+        let lock = Lock::take(dir).unwrap();
+        let inherited = lock.file.try_clone().unwrap();
+        drop(lock);
+        inherited
+            .write_all_at(format!("{pid}\n").as_bytes(), 0)
+            .unwrap();
+        inherited
+    }
+
+    #[test]
+    fn what_a_killed_owner_was_starting_is_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut ended = Command::new("true").spawn().unwrap();
+        ended.wait().unwrap();
+        for pid in [ended.id(), std::process::id()] {
+            let inherited = orphaned(dir.path(), pid);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    std::thread::sleep(ORPHAN_WAIT / 10);
+                    drop(inherited);
+                });
+                Lock::take(dir.path()).unwrap();
+            });
+        }
+    }
+
+    #[test]
+    fn a_store_that_another_process_has_is_refused_with_its_number() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut other = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let inherited = orphaned(dir.path(), other.id());
+        let refused = Lock::take(dir.path()).map(drop).unwrap_err();
+        let OpenError::Locked { pid, .. } = refused else {
+            panic!("{refused}");
+        };
+        assert_eq!(pid, Some(other.id()));
+        drop((other.stdin.take(), inherited));
+        other.wait().unwrap();
+    }
 }

@@ -327,6 +327,7 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::SnapshotOptions;
 
     #[test]
     fn near_names_are_suggested_nearest_first() {
@@ -339,5 +340,34 @@ mod tests {
         assert_eq!(edit_distance("kitten", "sitting"), 3);
         // Once two edits, and so too far from a name of three letters to be suggested.
         assert_eq!(edit_distance("wbe", "web"), 1);
+    }
+
+    #[test]
+    fn who_has_no_patience_is_told_that_another_operation_is_under_way() {
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = scratch.path().join("store");
+        Store::init(&dir).unwrap();
+        let store = Store::open(&dir).unwrap();
+        store
+            .create_workspace(&WorkspaceName::parse("w").unwrap())
+            .unwrap();
+        let options = SnapshotOptions {
+            patience: Some(Duration::from_millis(1)),
+            ..SnapshotOptions::default()
+        };
+        let held = store.with_control("w", |_, _| {
+            let taken = std::thread::scope(|scope| {
+                let other = scope.spawn(|| store.snapshot("w", &options));
+                other.join().unwrap()
+            });
+            let error = taken.unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                "another operation on the workspace 'w' is under way"
+            );
+            Ok::<_, WorkspaceError>(())
+        });
+        held.unwrap();
+        store.snapshot("w", &options).unwrap();
     }
 }
