@@ -209,7 +209,7 @@ mod tests {
         };
         assert_eq!(
             text(&taken),
-            r#"{"event":"taken","id":"a","rounds":2,"precopied":0,"residual":0,"pause_us":700,"hold_us":0,"freeze_us":0,"total_us":0}"#
+            r#"{"event":"taken","id":"a","rounds":2,"precopied":0,"residual":0,"pause_us":700,"hold_us":0,"freeze_us":0,"slowed_us":0,"total_us":0}"#
         );
         assert_eq!(serde_json::from_str::<Event>(&text(&taken)).unwrap(), taken);
     }

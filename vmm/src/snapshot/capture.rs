@@ -75,6 +75,9 @@ pub struct Stats {
     /// And: for whoever asked, to freeze the files.
     #[serde(with = "micros", rename = "freeze_us")]
     pub freeze: Duration,
+    /// How long it ran for moments only, before.
+    #[serde(with = "micros", rename = "slowed_us")]
+    pub slowed: Duration,
     /// All of it.
     #[serde(with = "micros", rename = "total_us")]
     pub total: Duration,
@@ -294,6 +297,7 @@ impl Snapshotter {
             }
         }
         let mut run = throttle::RUN_FIRST;
+        let slowing = Instant::now();
         for _ in 0..throttle::ROUNDS_MAX {
             if bytes(left.count()) <= throttle::GOAL {
                 break;
@@ -307,6 +311,9 @@ impl Snapshotter {
             left = self.track.take(&self.parts.vm, &self.ram)?;
             own.union(&left);
             run /= 2;
+        }
+        if run < throttle::RUN_FIRST {
+            stats.slowed = slowing.elapsed();
         }
         if bytes(left.count()) > ASIDE_MAX {
             let left_mib = bytes(left.count()) >> 20;

@@ -16,7 +16,7 @@ use super::ram::bytes;
 pub(super) const GOAL: usize = 32 << 20;
 /// How long the guest runs between two slices at first.
 pub(super) const RUN_FIRST: Duration = Duration::from_millis(1);
-/// Rounds until it is given up.
+/// Most rounds.
 pub(super) const ROUNDS_MAX: u32 = 8;
 /// Bytes that are copied while it is held.
 const SLICE: usize = 4 << 20;

@@ -290,7 +290,7 @@ fn an_image_whose_parent_is_deleted_in_the_middle_is_whole() {
     let mut memory = Memory(PARENTS.into());
     let pages: Vec<usize> = memory.0.keys().copied().collect();
     let parent = memory.image(dir.path(), "parent", &pages, None);
-    let writer = ImageWriter::new(dir.path(), "image", ram()).unwrap();
+    let mut writer = ImageWriter::new(dir.path(), "image", ram()).unwrap();
     writer.keep_files_of(&parent).unwrap();
     fs::remove_dir_all(parent.dir()).unwrap();
     memory.0.insert(20, 9);
@@ -310,7 +310,7 @@ fn an_image_whose_parent_is_deleted_in_the_middle_is_whole() {
     assert!(!kept.any(|name| name.starts_with("parent.")));
 
     // Gone before anything could be kept: it is said, and the image can have everything.
-    let writer = ImageWriter::new(dir.path(), "other", ram()).unwrap();
+    let mut writer = ImageWriter::new(dir.path(), "other", ram()).unwrap();
     assert!(writer.keep_files_of(&parent).is_err());
 }
 
@@ -320,7 +320,7 @@ fn an_image_that_nobody_wants_any_more_is_given_up_while_it_is_compared() {
     let memory = Memory(PARENTS.into());
     let pages: Vec<usize> = memory.0.keys().copied().collect();
     let parent = memory.image(dir.path(), "parent", &pages, None);
-    let writer = ImageWriter::new(dir.path(), "image", ram()).unwrap();
+    let mut writer = ImageWriter::new(dir.path(), "image", ram()).unwrap();
     writer.keep_files_of(&parent).unwrap();
     let mut own = Pages::none(PAGES);
     own.insert(1);

@@ -137,6 +137,8 @@ pub struct ImageWriter {
     dir: PathBuf,
     id: String,
     memory: File,
+    // Files of the parent.
+    linked: usize,
     kept: bool,
 }
 
@@ -165,6 +167,7 @@ impl ImageWriter {
                 dir,
                 id: id.to_owned(),
                 memory,
+                linked: 0,
                 kept: false,
             }),
             Err(source) => {
@@ -184,10 +187,11 @@ impl ImageWriter {
     ///
     /// # Errors
     /// [`WriteError`]: it is gone, perhaps.
-    pub fn keep_files_of(&self, parent: &Image) -> Result<(), WriteError> {
-        for (number, entry) in parent.manifest.files.iter().enumerate() {
-            let link = self.kept_file(number);
+    pub fn keep_files_of(&mut self, parent: &Image) -> Result<(), WriteError> {
+        for entry in &parent.manifest.files {
+            let link = self.kept_file(self.linked);
             fs::hard_link(parent.dir.join(&entry.name), &link).map_err(failed("link", &link))?;
+            self.linked += 1;
         }
         Ok(())
     }
@@ -199,7 +203,7 @@ impl ImageWriter {
 
     /// Lets go of those that nothing is seen of.
     fn drop_kept(&self) -> Result<(), WriteError> {
-        for number in 0..layout::FILES_MAX {
+        for number in 0..self.linked {
             let kept = self.kept_file(number);
             match fs::remove_file(&kept) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -209,16 +213,6 @@ impl ImageWriter {
             }
         }
         Ok(())
-    }
-
-    /// Gives a parent's file its place in this image.
-    fn link_from(&self, parent: &Image, number: usize, link: &Path) -> io::Result<()> {
-        match fs::rename(self.kept_file(number), link) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                fs::hard_link(parent.dir.join(&parent.manifest.files[number].name), link)
-            }
-            renamed => renamed,
-        }
     }
 
     /// Finishes an image whose pages are written: machines can start from it when this returns. It is as
@@ -263,6 +257,9 @@ impl ImageWriter {
                         ram_mib: taken.ram_mib,
                         parent_mib: parent.manifest.ram_mib,
                     });
+                }
+                if self.linked == 0 {
+                    self.keep_files_of(parent)?;
                 }
                 let path = self.dir.join(MEMORY);
                 let compared = self.drop_same(&mut own, parent, go_on);
@@ -379,8 +376,7 @@ impl ImageWriter {
             numbers[number + 1] = Some(files.len());
             let name = format!("{MEMORY}.{}", files.len());
             let link = self.dir.join(&name);
-            self.link_from(parent, number, &link)
-                .map_err(failed("link", &link))?;
+            fs::rename(self.kept_file(number), &link).map_err(failed("link", &link))?;
             let handle = parent.files[number].try_clone();
             handles.push(handle.map_err(failed("use", &link))?);
             files.push(FileEntry {
