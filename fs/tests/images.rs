@@ -5,6 +5,7 @@ mod common;
 use std::fs;
 use std::num::NonZeroU64;
 use std::ops::ControlFlow;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -35,7 +36,7 @@ fn with_image(store: &Store, state: ImageState) -> (SnapshotInfo, PathBuf) {
     let taken = store.snapshot("w", &options).unwrap();
     assert_eq!(taken.id, id);
     assert_eq!(taken.fidelity, Fidelity::Filesystem, "nothing was said yet");
-    store.set_image(&id, state, 4096).unwrap();
+    store.set_image(&id, state).unwrap();
     (store.find_snapshot(id.as_str()).unwrap(), dir)
 }
 
@@ -62,7 +63,9 @@ fn a_snapshot_has_memory_as_long_as_its_image_can_be_used() {
     let (sealed, dir) = with_image(&store, ImageState::Sealed);
     let (failed, gone) = with_image(&store, ImageState::Failed);
     assert_eq!(captured.fidelity, Fidelity::FilesystemMemory);
-    assert_eq!(sealed.image.unwrap().bytes, 4096);
+    let blocks = fs::metadata(dir.join("memory")).unwrap().blocks();
+    assert_eq!(sealed.image.unwrap().bytes, blocks * 512);
+    assert_eq!(failed.image.unwrap().bytes, 0);
     assert_eq!(failed.fidelity, Fidelity::Filesystem);
     assert_eq!(failed.image.unwrap().state, ImageState::Failed);
     assert!(dir.exists() && !gone.exists());
@@ -96,6 +99,7 @@ fn memory_that_is_being_captured_is_told_from_the_freeze_on() {
     assert_eq!(forked.automatic.as_deref(), Some("fork"));
     let dir = store.images_dir().join(taken.id.as_str());
     fs::create_dir_all(&dir).unwrap();
+    fs::write(dir.join("memory"), "pages").unwrap();
     // As after a kill: it stays for whoever knows what is in it.
     drop(store);
     let store = Store::open(&dir_of_store).unwrap();
@@ -105,10 +109,11 @@ fn memory_that_is_being_captured_is_told_from_the_freeze_on() {
         of(&store, Fidelity::FilesystemMemory),
         [forked.id, taken.id.clone()]
     );
-    store.set_image(&taken.id, ImageState::Captured, 5).unwrap();
+    store.set_image(&taken.id, ImageState::Captured).unwrap();
     let info = store.find_snapshot(taken.id.as_str()).unwrap();
     assert_eq!(info.image.unwrap().state, ImageState::Captured);
-    assert_eq!(info.image.unwrap().bytes, 5);
+    let blocks = fs::metadata(dir.join("memory")).unwrap().blocks();
+    assert_eq!(info.image.unwrap().bytes, blocks * 512);
 }
 
 #[test]
@@ -139,9 +144,9 @@ fn rules_neither_count_nor_delete_what_is_still_being_captured_and_keep_what_is_
         0
     );
 
-    let hold = store.hold_snapshot(&first.id).unwrap();
+    let hold = store.hold_snapshot(&first).unwrap();
     store
-        .set_image(&capturing.id, ImageState::Captured, 1)
+        .set_image(&capturing.id, ImageState::Captured)
         .unwrap();
     let report = store.apply_retention(false).unwrap();
     assert_eq!((report.retired.len(), report.in_use), (0, 1));
@@ -150,7 +155,7 @@ fn rules_neither_count_nor_delete_what_is_still_being_captured_and_keep_what_is_
     store.apply_retention(false).unwrap();
     assert!(store.find_snapshot(first.id.as_str()).is_err());
     assert!(store.find_snapshot(capturing.id.as_str()).is_ok());
-    assert!(store.hold_snapshot(&first.id).is_err());
+    assert!(store.hold_snapshot(&first).is_err());
 }
 
 #[test]
@@ -179,7 +184,7 @@ fn an_image_goes_with_its_snapshot_and_when_the_store_is_opened_if_it_has_none()
     assert!(!gone_dir.exists() && kept_dir.exists());
     // One whose snapshot went while it was made.
     fs::create_dir_all(&gone_dir).unwrap();
-    let late = store.set_image(&gone.id, ImageState::Captured, 1);
+    let late = store.set_image(&gone.id, ImageState::Captured);
     assert!(matches!(late, Err(ImageError::NoSnapshot { snapshot }) if snapshot == gone.id));
     assert!(!gone_dir.exists());
     // And one that a daemon was killed with.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use super::{FindError, Store};
+use super::{FindError, SnapshotInfo, Store};
 use crate::catalog::{CatalogError, SnapshotQuery};
 use crate::change::{Change, Row};
 use crate::contents::ContentsError;
@@ -39,13 +39,12 @@ impl Store {
     ///
     /// # Errors
     /// [`FindError`].
-    pub fn hold_snapshot(&self, snapshot: &SnapshotId) -> Result<SnapshotHold, FindError> {
-        let layer = self.find_snapshot(snapshot.as_str())?.layer;
+    pub fn hold_snapshot(&self, snapshot: &SnapshotInfo) -> Result<SnapshotHold, FindError> {
         let hold = SnapshotHold {
-            _layer: self.core.use_layer(layer),
+            _layer: self.core.use_layer(snapshot.layer),
         };
         // Or it went before it was held.
-        self.find_snapshot(snapshot.as_str())?;
+        self.find_snapshot(snapshot.id.as_str())?;
         Ok(hold)
     }
 
@@ -53,6 +52,14 @@ impl Store {
     #[must_use]
     pub fn images_dir(&self) -> PathBuf {
         image::dir(&self.core.dir)
+    }
+
+    /// Bytes on the disk of an image, of which no other has a part; a figure to show.
+    fn image_bytes(&self, snapshot: &SnapshotId) -> u64 {
+        image::would_free(&self.core.dir, [snapshot]).unwrap_or_else(|error| {
+            tracing::warn!(%snapshot, %error, "cannot tell how large an image is");
+            0
+        })
     }
 
     /// Bytes on the disk that the images of snapshots would give back.
@@ -79,12 +86,7 @@ impl Store {
     ///
     /// # Errors
     /// [`ImageError`].
-    pub fn set_image(
-        &self,
-        snapshot: &SnapshotId,
-        state: ImageState,
-        bytes: u64,
-    ) -> Result<(), ImageError> {
+    pub fn set_image(&self, snapshot: &SnapshotId, state: ImageState) -> Result<(), ImageError> {
         // Or it could be deleted in between, and the image with nobody.
         let _deciding = self.core.deciding.lock();
         let query = SnapshotQuery {
@@ -100,7 +102,10 @@ impl Store {
         let row = Row::SetImage {
             id: snapshot.clone(),
             state,
-            bytes,
+            bytes: match state {
+                ImageState::Failed => 0,
+                _ => self.image_bytes(snapshot),
+            },
         };
         self.core.catalog.apply(&Change::from(row))?;
         if matches!(record.image, Some((ImageState::Capturing, _))) {

@@ -267,7 +267,7 @@ impl Sandboxes {
                 let taken = self.with_memory(&source, &mut inner, &name, &wanted);
                 taken.and_then(|taken| {
                     let of = ForkSource::Snapshot(taken.id.clone());
-                    let made = self.goes_on(&taken.id).and_then(|goes_on| {
+                    let made = self.goes_on(&taken).and_then(|goes_on| {
                         memory = Some(goes_on);
                         Ok(self.store.fork(&of, &names)?)
                     });

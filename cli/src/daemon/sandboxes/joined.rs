@@ -175,6 +175,12 @@ mod tests {
 
     use super::*;
 
+    fn until(is_so: impl Fn() -> bool) {
+        while !is_so() {
+            std::thread::yield_now();
+        }
+    }
+
     #[test]
     fn those_who_ask_before_the_door_is_closed_get_the_same_result() {
         let joined = Joined::<&str, usize>::default();
@@ -193,17 +199,13 @@ mod tests {
                     next()
                 })
             });
-            while joined.under_way.lock().is_empty() {
-                std::thread::yield_now();
-            }
+            until(|| !joined.under_way.lock().is_empty());
             let flight = Arc::clone(&joined.under_way.lock()["a"]);
             let others: Vec<_> = (0..8)
                 .map(|_| scope.spawn(|| joined.run(&"a", |_| panic!("not joined"))))
                 .collect();
             // The map, the worker and this have it; the others take it as they join.
-            while Arc::strong_count(&flight) < 3 + others.len() {
-                std::thread::yield_now();
-            }
+            until(|| Arc::strong_count(&flight) >= 3 + others.len());
             assert_eq!(joined.run(&"b", |_| 7), Some((7, true)));
             go_on.send(()).unwrap();
             is_closed.recv().unwrap();
@@ -229,14 +231,10 @@ mod tests {
                     u8::from(door.close_if_alone())
                 })
             });
-            while joined.under_way.lock().is_empty() {
-                std::thread::yield_now();
-            }
+            until(|| !joined.under_way.lock().is_empty());
             let flight = Arc::clone(&joined.under_way.lock()[&1]);
             let other = scope.spawn(|| joined.run(&1, |_| 5));
-            while Arc::strong_count(&flight) < 4 {
-                std::thread::yield_now();
-            }
+            until(|| Arc::strong_count(&flight) >= 4);
             drop(flight);
             go_on.send(()).unwrap();
             assert_eq!(first.join().unwrap(), Some((0, true)));
@@ -263,14 +261,10 @@ mod tests {
                     panic!("on purpose")
                 })
             });
-            while joined.under_way.lock().is_empty() {
-                std::thread::yield_now();
-            }
+            until(|| !joined.under_way.lock().is_empty());
             let flight = Arc::clone(&joined.under_way.lock()[&1]);
             let other = scope.spawn(|| joined.run(&1, |_| 5));
-            while Arc::strong_count(&flight) < 4 {
-                std::thread::yield_now();
-            }
+            until(|| Arc::strong_count(&flight) >= 4);
             go_on.send(()).unwrap();
             assert!(failing.join().is_err());
             assert_eq!(other.join().unwrap(), None);

@@ -14,7 +14,7 @@ use tracing::warn;
 use super::engine::Engine;
 use super::entry::{Entry, Inner};
 use super::life::lost;
-use super::seal::{note, own_bytes};
+use super::seal::note;
 use super::spec::Spec;
 use super::vm::{GoesOn, MemoryError, WithMemory};
 use super::{Answer, Sandboxes};
@@ -132,23 +132,24 @@ impl Sandboxes {
     ) -> Answer<SnapshotInfo> {
         let WithMemory {
             frozen,
-            image,
             parent,
             stats,
         } = taken;
-        let bytes = own_bytes(&image);
-        if let Err(error) = self.store.set_image(id, ImageState::Captured, bytes) {
+        if let Err(error) = self.store.set_image(id, ImageState::Captured) {
             self.take_away(&frozen);
             let what = "the memory of the virtual machine is not recorded";
             return Err(ApiError::new(ErrorKind::Failed, what).caused_by(&error));
         }
         let held = stats.pause.as_micros();
-        let said = format!(
+        let mut said = format!(
             "memory of the snapshot {id}: held for {held} us, {} pages of it copied meanwhile, {} before",
             stats.residual, stats.precopied
         );
+        if !stats.slowed.is_zero() {
+            let slowed = stats.slowed.as_millis();
+            said += &format!("; slowed down for {slowed} ms");
+        }
         self.logs.note(&entry.id, "info", &said);
-        drop(image);
         self.sealer.push(&self.store, id.clone(), parent);
         Ok(self.store.find_snapshot(id.as_str())?)
     }
@@ -160,7 +161,7 @@ impl Sandboxes {
             warn!(snapshot = %taken.id, %error, "a snapshot that was to be removed stays");
             // Somebody has protected it meanwhile: then it has its files, and no memory.
             if taken.is_capturing() {
-                note(&self.store, &taken.id, ImageState::Failed, 0);
+                note(&self.store, &taken.id, ImageState::Failed);
             }
         }
     }
@@ -180,7 +181,7 @@ impl Sandboxes {
             let what = format!("the memory of the snapshot '{snapshot}' is still being written");
             return Err(ApiError::new(ErrorKind::Unavailable, what).hint("try again in a moment"));
         }
-        let image = self.goes_on(&info.id)?;
+        let image = self.goes_on(&info)?;
         let asked = vm.get_or_insert_with(VmSpec::default);
         let same = asked
             .memory_mib
@@ -195,9 +196,9 @@ impl Sandboxes {
     }
 
     /// What machines need to go on from a snapshot.
-    pub(super) fn goes_on(&self, snapshot: &SnapshotId) -> Answer<GoesOn> {
+    pub(super) fn goes_on(&self, snapshot: &SnapshotInfo) -> Answer<GoesOn> {
         // Rules may let it go as soon as another is taken.
         let hold = self.store.hold_snapshot(snapshot)?;
-        Ok(GoesOn::of(&self.store.images_dir(), snapshot, hold)?)
+        Ok(GoesOn::of(&self.store.images_dir(), &snapshot.id, hold)?)
     }
 }

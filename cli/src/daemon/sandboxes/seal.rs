@@ -1,7 +1,7 @@
 //! Making images durable in the background, one after the other.
 //!
-//! Invariants: an image that was handed over is `sealed` or `failed` when the daemon has ended in an orderly way;
-//! after another end, the next daemon looks at those that are neither. What is `sealed` is durable with its files
+//! Invariants: an image that was handed over is `sealed` when the daemon has ended in an orderly way, unless that
+//! failed to the last; the next daemon looks at those that are neither `sealed` nor `failed`. What is `sealed` is durable with its files
 //! and with its row.
 
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use floe_fs::id::SnapshotId;
 use floe_fs::{DeleteSelection, Fidelity, ImageError, ImageState, SnapshotFilter, Store};
-use floe_vmm::snapshot::image::Image;
+use floe_vmm::snapshot::image::{Image, OpenError};
 use parking_lot::Mutex;
 use tracing::{info, warn};
 
@@ -113,43 +113,35 @@ fn work(store: &Store, todo: &Receiver<Job>, again: Duration) {
 fn seal(store: &Store, job: Job) -> Option<Job> {
     let dir = store.images_dir().join(job.id.as_str());
     let parent = job.parent.as_deref().and_then(|dir| Image::open(dir).ok());
-    let mut image = match Image::open(&dir) {
-        Ok(image) => image,
+    let warn = |error: &dyn std::error::Error| {
+        warn!(snapshot = %job.id, %error, "an image cannot be made durable yet");
+    };
+    let sealed = match Image::open(&dir) {
+        Ok(mut image) => image.seal(parent.as_ref()).map_err(|error| warn(&error)),
+        Err(error @ OpenError::Read { .. }) => {
+            warn(&error);
+            Err(())
+        }
         Err(error) => {
             // Either it went with its snapshot, or it is damaged, and will not get better.
             warn!(snapshot = %job.id, %error, "an image cannot be made durable");
-            note(store, &job.id, ImageState::Failed, 0);
+            note(store, &job.id, ImageState::Failed);
             return None;
         }
     };
-    let sealed = image.seal(parent.as_ref()).map_err(|error| {
-        warn!(snapshot = %job.id, %error, "an image cannot be made durable yet");
-    });
     // Files and memory are nothing without one another.
-    let sealed = sealed.and_then(|()| {
-        store.sync().map_err(|error| {
-            warn!(snapshot = %job.id, %error, "what belongs to an image cannot be made durable yet");
-        })
-    });
+    let sealed = sealed.and_then(|()| store.sync().map_err(|error| warn(&error)));
     let state = match sealed {
         Ok(()) => ImageState::Sealed,
         Err(()) => ImageState::Captured,
     };
-    let is_there = note(store, &job.id, state, own_bytes(&image));
+    let is_there = note(store, &job.id, state);
     (sealed.is_err() && is_there).then_some(job)
 }
 
-/// What an image takes on disk, of which no other has a part.
-pub(super) fn own_bytes(image: &Image) -> u64 {
-    image.own_bytes().unwrap_or_else(|error| {
-        warn!(image = %image.dir().display(), %error, "cannot tell how large an image is");
-        0
-    })
-}
-
 /// Notes how far an image has come. Whether its snapshot is there.
-pub(super) fn note(store: &Store, id: &SnapshotId, state: ImageState, bytes: u64) -> bool {
-    match store.set_image(id, state, bytes) {
+pub(super) fn note(store: &Store, id: &SnapshotId, state: ImageState) -> bool {
+    match store.set_image(id, state) {
         Ok(()) => return true,
         Err(ImageError::NoSnapshot { .. }) => {
             info!(snapshot = %id, "an image went with its snapshot");
@@ -178,19 +170,19 @@ pub(super) fn recover(store: &Store) -> Answer<()> {
         info!(snapshot = %snapshot.id, state = image.state.word(), sealed = left.is_some(),
             "an image was left by a daemon");
         match left {
-            Some(left) => {
-                note(store, &snapshot.id, ImageState::Sealed, own_bytes(&left));
+            Some(_) => {
+                note(store, &snapshot.id, ImageState::Sealed);
             }
             None if image.state == ImageState::Capturing => {
                 let these = DeleteSelection::These(vec![snapshot.id.to_string()]);
                 // Somebody may have protected it meanwhile: then it has its files.
                 if let Err(error) = store.delete_snapshots(&these, false) {
                     warn!(snapshot = %snapshot.id, %error, "a snapshot without its memory stays");
-                    note(store, &snapshot.id, ImageState::Failed, 0);
+                    note(store, &snapshot.id, ImageState::Failed);
                 }
             }
             None => {
-                note(store, &snapshot.id, ImageState::Failed, image.bytes);
+                note(store, &snapshot.id, ImageState::Failed);
             }
         }
     }
@@ -276,12 +268,12 @@ mod tests {
         let not_noted = snapshot(&store);
         drop(image(&store, &not_noted));
         let captured = snapshot(&store);
-        let bytes = own_bytes(&image(&store, &captured));
-        note(&store, &captured, ImageState::Captured, bytes);
+        drop(image(&store, &captured));
+        note(&store, &captured, ImageState::Captured);
         let sealed = [snapshot(&store), snapshot(&store)];
         image(&store, &sealed[0]).seal(None).unwrap();
         image(&store, &sealed[1]).seal(None).unwrap();
-        note(&store, &sealed[1], ImageState::Captured, bytes);
+        note(&store, &sealed[1], ImageState::Captured);
 
         recover(&store).unwrap();
 
@@ -306,8 +298,8 @@ mod tests {
         let sealer = Sealer::default();
         let ids: Vec<SnapshotId> = (0..3).map(|_| snapshot(&store)).collect();
         for id in &ids {
-            let image = image(&store, id);
-            note(&store, id, ImageState::Captured, own_bytes(&image));
+            drop(image(&store, id));
+            note(&store, id, ImageState::Captured);
             sealer.push(&store, id.clone(), None);
         }
         let gone = snapshot(&store);
@@ -333,7 +325,7 @@ mod tests {
         let (id, gone) = (snapshot(&store), snapshot(&store));
         for id in [&id, &gone] {
             let image = image(&store, id);
-            note(&store, id, ImageState::Captured, own_bytes(&image));
+            note(&store, id, ImageState::Captured);
             // Where its file is to be written stands something else.
             std::fs::create_dir(image.dir().join("image.new")).unwrap();
             sealer.push(&store, id.clone(), None);

@@ -29,8 +29,6 @@ const TAKEN_MAX: u64 = 80 << 20;
 pub(in crate::daemon::sandboxes) struct WithMemory<T> {
     /// What freezing the files gave.
     pub(in crate::daemon::sandboxes) frozen: T,
-    /// The image, as captured.
-    pub(in crate::daemon::sandboxes) image: Image,
     /// Where the image is that it was made over.
     pub(in crate::daemon::sandboxes) parent: Option<PathBuf>,
     /// What it cost.
@@ -78,7 +76,7 @@ impl Vm {
             frozen = Some((done, servers.collect()));
             Ok(())
         };
-        let writer = RamSize::from_mib(self.memory_mib)
+        let mut writer = RamSize::from_mib(self.memory_mib)
             .map_err(|error| failed(&error))
             .and_then(|ram| {
                 ImageWriter::new(images, id.as_str(), ram).map_err(|error| failed(&error))
@@ -103,11 +101,10 @@ impl Vm {
                 let extra = saved::encode(&states.collect::<Vec<_>>());
                 let go_on = || !is_unwanted();
                 match writer.capture_while(taken, over.as_ref(), extra, &go_on) {
-                    Ok(image) => {
+                    Ok(_) => {
                         *base = Some(id.clone());
                         Ok(WithMemory {
                             frozen,
-                            image,
                             parent: over.map(|over| over.dir().to_owned()),
                             stats,
                         })

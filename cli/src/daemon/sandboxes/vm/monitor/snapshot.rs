@@ -176,6 +176,13 @@ mod tests {
         }
     }
 
+    fn not_taken(id: &str, why: &str) -> Event {
+        Event::NotTaken {
+            id: id.to_owned(),
+            causes: vec![why.to_owned()],
+        }
+    }
+
     /// Takes "s" of a monitor that behaves like that.
     fn snapshot(
         wait: Duration,
@@ -205,10 +212,7 @@ mod tests {
             Ok(())
         };
         snapshot(SNAPSHOT_WAIT, &|| false, &mut freeze, |mut monitor| {
-            monitor.say(&Event::NotTaken {
-                id: "before".to_owned(),
-                causes: Vec::new(),
-            });
+            monitor.say(&not_taken("before", "nothing"));
             monitor.say(&held("before"));
             monitor.say(&held("s"));
             assert_eq!(monitor.command(), Command::Frozen { ok: true });
@@ -224,10 +228,7 @@ mod tests {
         let error = snapshot(SNAPSHOT_WAIT, &|| false, &mut freeze, |mut monitor| {
             monitor.say(&held("s"));
             assert_eq!(monitor.command(), Command::Frozen { ok: false });
-            monitor.say(&Event::NotTaken {
-                id: "s".to_owned(),
-                causes: vec!["the daemon could not".to_owned()],
-            });
+            monitor.say(&not_taken("s", "the daemon could not"));
         })
         .unwrap_err();
         assert_eq!(error.error, "no room");
@@ -273,10 +274,7 @@ mod tests {
             monitor.say(&held("other"));
             unwanted.store(true, Ordering::Release);
             assert_eq!(monitor.command(), Command::Cancel);
-            monitor.say(&Event::NotTaken {
-                id: "s".to_owned(),
-                causes: vec!["the snapshot was cancelled".to_owned()],
-            });
+            monitor.say(&not_taken("s", "the snapshot was cancelled"));
         })
         .unwrap_err();
         assert_eq!(error.kind, ErrorKind::Conflict, "{error:?}");
@@ -296,10 +294,7 @@ mod tests {
             assert_eq!(monitor.command(), Command::Cancel);
             monitor.say(&held("s"));
             assert_eq!(monitor.command(), Command::Frozen { ok: false });
-            monitor.say(&Event::NotTaken {
-                id: "s".to_owned(),
-                causes: vec!["the daemon could not".to_owned()],
-            });
+            monitor.say(&not_taken("s", "the daemon could not"));
         })
         .unwrap_err();
         assert_eq!(error.kind, ErrorKind::Conflict, "{error:?}");
