@@ -44,12 +44,10 @@ impl Snapshotter {
             if !(slowly.go_on)() {
                 return Ok(false);
             }
-            let was_held = self.parts.gate.is_paused();
+            // It was not held before, or nothing would be left of it.
             self.parts.pause(DRAIN)?;
             let copied = self.copy_slice(copier, &mut todo);
-            if !was_held {
-                self.parts.resume()?;
-            }
+            self.parts.resume()?;
             copied?;
             std::thread::sleep(slowly.run);
         }

@@ -46,6 +46,18 @@ pub(in crate::daemon::sandboxes) enum MemoryError<T> {
 /// What the servers of a machine's file systems know, by tag.
 type Servers = Vec<(String, Captured)>;
 
+/// The image that one can be made over, whose files it has from now on: somebody may delete that at any time. Without
+/// it, the new one has everything.
+fn kept(writer: &mut ImageWriter, dir: &Path) -> Option<Image> {
+    let unusable = |error: &dyn std::error::Error| {
+        debug!(image = %dir.display(), %error, "an image cannot be made over another");
+    };
+    let image = Image::open(dir).map_err(|error| unusable(&error)).ok()?;
+    let kept = writer.keep_files_of(&image);
+    kept.map_err(|error| unusable(&error)).ok()?;
+    Some(image)
+}
+
 fn failed(error: &dyn std::error::Error) -> ApiError {
     ApiError::from_error(ErrorKind::Failed, error)
 }
@@ -82,15 +94,7 @@ impl Vm {
                 ImageWriter::new(images, id.as_str(), ram).map_err(|error| failed(&error))
             })
             .map_err(MemoryError::Before)?;
-        let over = over.and_then(|over| Image::open(&images.join(over.as_str())).ok());
-        // Somebody may delete it at any time. Without it, the image has everything.
-        let over = over.filter(|over| {
-            let kept = writer.keep_files_of(over);
-            if let Err(error) = &kept {
-                debug!(image = %over.dir().display(), %error, "an image cannot be made over another");
-            }
-            kept.is_ok()
-        });
+        let over = over.and_then(|over| kept(&mut writer, &images.join(over.as_str())));
         let taken = self.take(&writer, id, over.as_ref(), is_unwanted, &mut held);
         match (taken, frozen) {
             (Ok((taken, stats)), Some((frozen, servers))) => {
